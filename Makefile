@@ -1,0 +1,46 @@
+# Everything one does here, a line each. `make help` lists it.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo check fix test test-vllm bench ci clean
+
+help: ## List the targets
+	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(VENV)/.installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "kvbench needs Python 3.11 or newer: make PYTHON=python3.12 …"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet --editable '.[dev]'
+	@touch $@
+
+install: $(VENV)/.installed ## Make .venv and install kvbench into it
+
+demo: install ## Three simulated pods, two routing policies, one report; under a minute
+	@$(BIN)/kvbench demo $(ARGS)
+
+check: install ## Format, lint, types, layers, spelling; changes nothing
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/interrogate --quiet kvbench tests scripts workloads
+	$(BIN)/codespell
+
+fix: install ## Format, and mend what the linter can mend
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+test: install ## The tests that need nothing but Python; under two minutes
+	$(BIN)/pytest $(ARGS)
+
+test-vllm: install ## The tests against a real vLLM on the CPU: REAL_VLLM=path/to/serve
+	$(BIN)/pytest -m vllm $(ARGS)
+
+ci: check test ## What must be green before a change lands, but for the real engine
+
+clean: ## Remove what was built; runs/ stay
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""The kvbench command, one file a verb."""

@@ -1,0 +1,1 @@
+"""Locust sends the plan. The only package that imports Locust, in a process of its own."""

@@ -1,0 +1,1 @@
+"""Every metric's name, kind, unit, labels, buckets and help: once."""

@@ -1,0 +1,1 @@
+"""The wire of OpenAI's API as typed values, and the event-stream reader and writer. No socket."""

@@ -1,0 +1,1 @@
+"""A simulated vLLM server: the same face, the same cache, no GPU."""

@@ -1,0 +1,1 @@
+"""Which pod gets a request, and why."""

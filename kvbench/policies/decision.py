@@ -1,0 +1,106 @@
+"""What a policy is asked, and what it answers.
+
+A policy is a pure object: it sees a request as prefix keys and token counts, and the pods as
+numbers, and returns a `Decision` that carries its reasons. It opens no socket, reads no clock and
+draws from a generator that it was given. The router tells it what became of each request.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class RouteRequest:
+    """A request, as a policy sees it.
+
+    Attributes:
+        id: The request's id.
+        model: Model name asked for.
+        blocks: Chain keys of the prompt's full blocks, from the start: equal keys, equal prefix.
+        block_tokens: Tokens that a block stands for (exact, or estimated from characters).
+        prompt_tokens: Tokens of the whole prompt (exact, or estimated).
+        session: Session key that the client sent, if any.
+    """
+
+    id: str
+    model: str
+    blocks: Sequence[int]
+    block_tokens: int
+    prompt_tokens: int
+    session: str | None = None
+
+
+@dataclass(slots=True)
+class PodState:
+    """What the router knows of a pod: kept by the router, read by policies.
+
+    Attributes:
+        name: Unique and stable; "host:port" unless the operator said otherwise.
+        in_flight: Requests sent to it and not yet ended.
+        in_flight_prefill_tokens: Of those, prompt tokens believed uncached whose first token has
+            not come yet.
+    """
+
+    name: str
+    in_flight: int = 0
+    in_flight_prefill_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One pod in a decision, with what spoke for and against it.
+
+    Attributes:
+        pod: Its name.
+        matched_tokens: Prompt tokens believed cached there.
+        cost: The policy's own figure; less is better. Its unit is the policy's.
+        terms: The parts that the cost is made of, by name.
+    """
+
+    pod: str
+    matched_tokens: int
+    cost: float
+    terms: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Where a request goes, and why.
+
+    Attributes:
+        pod: The chosen pod.
+        policy: Who chose.
+        reason: One word of a small closed set, fit to be a metric label: "prefix", "load",
+            "turn", "random", "session", "only".
+        matched_tokens: Prompt tokens believed cached on the chosen pod.
+        candidates: All pods that could have been chosen, the chosen one included.
+    """
+
+    pod: str
+    policy: str
+    reason: str
+    matched_tokens: int
+    candidates: tuple[Candidate, ...]
+
+
+class Policy(Protocol):
+    """Chooses a pod for a request."""
+
+    name: str
+
+    def choose(self, request: RouteRequest, pods: Sequence[PodState], now: float) -> Decision:
+        """Return the decision for `request` among `pods` (never empty) at `now` seconds."""
+        ...
+
+    def placed(self, request: RouteRequest, pod: str, now: float) -> None:
+        """Learn that `request` was sent to `pod`: its blocks will be there."""
+        ...
+
+    def forget(self, pod: str) -> None:
+        """Learn that `pod` has lost its cache, or is gone."""
+        ...

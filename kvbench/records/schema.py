@@ -1,0 +1,135 @@
+"""The row: everything that is known about one turn.
+
+A `TurnRecord` holds when a turn should have been sent and when it was; what the server said was
+cached and what the plan allowed. Everything else (reports, tables, gates) is a fold over rows.
+
+Rules:
+
+- Times are seconds from the run's start (the manifest has the calendar time). None: did not happen.
+- Unknown is None, never 0. A server that does not report `cached_tokens` leaves it None.
+- A turn that failed is a row like any other, with `error` set; it stays in every denominator, and
+  in percentiles it counts as infinitely slow.
+- Token counts come from the server's `usage`, not from counting chunks.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+SCHEMA_VERSION = 1
+
+ErrorKind = Literal[
+    "connect",  # no connection could be made
+    "timeout",  # no answer, or no further token, in time
+    "http",  # an answer with a status of 4xx or 5xx; `status` has it
+    "cut",  # the stream ended without its end
+    "protocol",  # what came was not what the protocol says
+    "server",  # an error object inside a stream that had begun with 200
+    "not_sent",  # the run ended before its turn came
+]
+"""Why a turn failed."""
+
+
+class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One turn, as sent and as answered.
+
+    Attributes:
+        index: Position in the plan; unique in a run.
+        session: Conversation.
+        turn: Which turn of the conversation, from 1.
+        group: Prefix group.
+        worker: Which load worker sent it.
+        intended_s: When it should have been sent.
+        sent_s: When its first byte was handed to the kernel; None if it never was.
+        headers_s: When the response head had arrived.
+        first_token_s: When the first token of any kind had arrived.
+        first_answer_s: When the first token that is not reasoning had arrived.
+        last_token_s: When the last token had arrived.
+        end_s: When the stream had ended, or failed.
+        chunk_gaps_s: Seconds between the arrivals of successive content chunks.
+        first_read_chunks: Content chunks in the read that brought the first token. More than
+            one means that the client was late and `first_token_s` is an upper bound.
+        status: HTTP status, None if there was none.
+        error: None if answered in full; else why not.
+        error_message: A sentence for people, None if answered.
+        finish_reason: As the server gave it.
+        planned_prompt_tokens: Prompt tokens by the plan and our tokenizer; None if it has none.
+        prompt_tokens: By `usage`.
+        cached_tokens: By `usage.prompt_tokens_details`; None is unknown.
+        completion_tokens: By `usage`.
+        ceiling_tokens: What a pod with an endless cache would have had cached.
+        max_tokens: Tokens asked for.
+        pod: Which pod answered: the router's word for it, or the target itself.
+        policy: Which policy chose the pod.
+        predicted_tokens: Cached tokens that the router expected there.
+        request_id: As sent in `x-request-id`.
+    """
+
+    index: int
+    session: str
+    turn: int
+    group: str
+    worker: int = 0
+    intended_s: float
+    sent_s: float | None = None
+    headers_s: float | None = None
+    first_token_s: float | None = None
+    first_answer_s: float | None = None
+    last_token_s: float | None = None
+    end_s: float | None = None
+    chunk_gaps_s: list[float] = []
+    first_read_chunks: int | None = None
+    status: int | None = None
+    error: ErrorKind | None = None
+    error_message: str | None = None
+    finish_reason: str | None = None
+    planned_prompt_tokens: int | None = None
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    completion_tokens: int | None = None
+    ceiling_tokens: int | None = None
+    max_tokens: int
+    pod: str | None = None
+    policy: str | None = None
+    predicted_tokens: int | None = None
+    request_id: str
+
+    @property
+    def ok(self) -> bool:
+        """Whether the turn was answered in full."""
+        return self.error is None
+
+    @property
+    def lateness_s(self) -> float | None:
+        """Seconds between when it should have been sent and when it was."""
+        return None if self.sent_s is None else self.sent_s - self.intended_s
+
+    @property
+    def ttft_s(self) -> float | None:
+        """Time to first token, from the actual send."""
+        if self.first_token_s is None or self.sent_s is None:
+            return None
+        return self.first_token_s - self.sent_s
+
+    @property
+    def ttft_intended_s(self) -> float | None:
+        """Time to first token, from when it should have been sent (no coordinated omission)."""
+        return None if self.first_token_s is None else self.first_token_s - self.intended_s
+
+    @property
+    def tpot_s(self) -> float | None:
+        """Time per output token after the first; None for answers of fewer than two tokens."""
+        if self.first_token_s is None or self.last_token_s is None:
+            return None
+        if self.completion_tokens is None or self.completion_tokens < 2:
+            return None
+        return (self.last_token_s - self.first_token_s) / (self.completion_tokens - 1)
+
+    @property
+    def e2e_s(self) -> float | None:
+        """From the actual send to the last token."""
+        if self.last_token_s is None or self.sent_s is None:
+            return None
+        return self.last_token_s - self.sent_s

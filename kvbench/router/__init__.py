@@ -1,0 +1,1 @@
+"""A prefix-aware reverse proxy in front of vLLM pods."""

@@ -1,0 +1,1 @@
+"""Tokenizer, chat template, and text of exactly N tokens with exactly the prefix that is shared."""

@@ -1,0 +1,43 @@
+"""Quantities with units: seconds and bytes inside, words at the edges."""
+
+from __future__ import annotations
+
+import re
+
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_DURATION = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e-?[0-9]+)?)\s*([a-z]*)\s*", re.IGNORECASE)
+
+
+def parse_seconds(text: str | float) -> float:
+    """Return seconds for "250ms", "2s", "1.5m" or a bare number of seconds.
+
+    Raises:
+        ValueError: The text is no duration; the message names it and shows the accepted forms.
+    """
+    if isinstance(text, int | float) and not isinstance(text, bool):
+        return float(text)
+    match = _DURATION.fullmatch(str(text))
+    unit = (match[2] or "s").lower() if match else ""
+    if match is None or unit not in _SECONDS:
+        raise ValueError(f'expected a duration such as "250ms", "2s" or "1.5m", got {text!r}')
+    return float(match[1]) * _SECONDS[unit]
+
+
+def format_seconds(seconds: float) -> str:
+    """Return a duration for people: "870 µs", "43.1 ms", "2.06 s", "4m 10s"."""
+    if seconds != seconds:  # NaN: nothing was measured  # noqa: PLR0124
+        return "–"
+    if seconds == float("inf"):
+        return "∞"
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.0f} µs"
+    if seconds < 1:
+        return f"{seconds * 1e3:.3g} ms" if seconds < 0.9995 else "1.00 s"
+    if seconds < 120:
+        return f"{seconds:.3g} s"
+    return f"{int(seconds // 60)}m {int(seconds % 60):02d}s"
+
+
+def format_share(share: float | None) -> str:
+    """Return a fraction as a percentage with one decimal, or a dash where it is unknown."""
+    return "–" if share is None else f"{100 * share:.1f} %"

@@ -1,0 +1,1 @@
+"""What will be sent: workload file → typed spec → plan of turns, and readers of real traces."""
