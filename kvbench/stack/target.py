@@ -1,0 +1,225 @@
+"""What is at the other end: a look at a target before and after it is measured.
+
+A target is a pod (anything that speaks OpenAI's API) or kvbench's router, which lists its pods at
+`/pods`. What a target does not say stays None: nothing is assumed in its name.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from kvbench.errors import InputError, TargetError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+TIMEOUT_SECONDS = 10.0
+MAX_BODY = 16 * 1024 * 1024
+"""No answer that is read here is longer; an endless one must not fill the memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a target says about itself.
+
+    Attributes:
+        url: Base URL, without a trailing slash.
+        model: The model to ask for.
+        root: Where the model comes from, as the server tells it: a name or a directory.
+        max_model_len: Tokens of its window.
+        pods: URL by name of each pod; the target itself where it is no router.
+        block_size: Tokens per KV block, where all pods say the same.
+        routed: Whether it is kvbench's router.
+    """
+
+    url: str
+    model: str
+    root: str | None
+    max_model_len: int | None
+    pods: Mapping[str, str]
+    block_size: int | None
+    routed: bool
+
+
+def check_url(url: str) -> str:
+    """Return `url` without a trailing slash or `/v1`.
+
+    Raises:
+        InputError: It is no http(s) URL with a host.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise InputError(
+            f"--target: expected a URL such as http://127.0.0.1:8000, got {url!r}",
+            hint="start pods and a router with `kvbench up`, and pass the URL that it prints",
+        )
+    return url.rstrip("/").removesuffix("/v1")
+
+
+def fetch(url: str, *, body: object = None, timeout: float = TIMEOUT_SECONDS) -> bytes:
+    """GET `url`, or POST `body` as JSON, and return what comes back.
+
+    Raises:
+        urllib.error.HTTPError: It answered with 4xx or 5xx.
+        TargetError: It did not answer.
+    """
+    headers = {"content-type": "application/json"}
+    if key := os.environ.get("OPENAI_API_KEY"):
+        headers["authorization"] = f"Bearer {key}"
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data=data, headers=headers)  # noqa: S310 - checked URL
+    try:
+        with urllib.request.urlopen(request, timeout=timeout) as response:  # noqa: S310
+            answer: bytes = response.read(MAX_BODY)
+            return answer
+    except urllib.error.HTTPError:
+        raise
+    except (OSError, http.client.HTTPException) as error:
+        reason = getattr(error, "reason", None) or error
+        parts = urlsplit(url)
+        raise TargetError(
+            f"{parts.scheme}://{parts.netloc} does not answer: {reason}",
+            hint="is it running, and is this the right port? `kvbench up` starts a stack and "
+            "prints its URL",
+        ) from None
+
+
+def _json(url: str) -> Any:
+    try:
+        return json.loads(fetch(url))
+    except urllib.error.HTTPError as error:
+        with error:
+            return None
+    except ValueError:
+        return None
+
+
+def look_at(url: str, model: str | None = None) -> Target:
+    """Ask a target what it serves.
+
+    Raises:
+        InputError: `model` is not among its models, or `url` is none.
+        TargetError: It does not answer, or not as an OpenAI API does.
+    """
+    url = check_url(url)
+    listing = _json(f"{url}/v1/models")
+    cards = listing.get("data") if isinstance(listing, dict) else None
+    if not isinstance(cards, list) or not all(isinstance(c, dict) and "id" in c for c in cards):
+        raise TargetError(
+            f"{url}/v1/models does not list models, so this is no OpenAI-compatible server",
+            hint="pass the base URL of a vLLM pod or of a kvbench router",
+        )
+    names = [str(card["id"]) for card in cards]
+    if not names:
+        raise TargetError(f"{url} serves no model", hint="is one of its pods up?")
+    if model is not None and model not in names:
+        raise InputError(f"--model: {url} has no model {model!r}; it has {', '.join(names)}")
+    card = cards[names.index(model) if model else 0]
+    pods = _pods(url)
+    return Target(
+        url=url,
+        model=str(card["id"]),
+        root=card.get("root"),
+        max_model_len=card.get("max_model_len"),
+        pods=pods or {urlsplit(url).netloc: url},
+        block_size=_block_size((pods or {"": url}).values()),
+        routed=pods is not None,
+    )
+
+
+def _pods(url: str) -> dict[str, str] | None:
+    listing = _json(f"{url}/pods")
+    pods = listing.get("pods") if isinstance(listing, dict) else None
+    if not isinstance(pods, list):
+        return None
+    return {str(pod["name"]): str(pod["url"]).rstrip("/") for pod in pods}
+
+
+def _families(url: str) -> dict[str, list[tuple[Mapping[str, str], float]]]:
+    """Return samples by name of what `url` exposes; empty if it exposes nothing."""
+    try:
+        text = fetch(f"{url}/metrics").decode(errors="replace")
+        families = list(text_string_to_metric_families(text))
+    except urllib.error.HTTPError as error:
+        with error:
+            return {}
+    except (TargetError, ValueError):
+        return {}
+    samples: dict[str, list[tuple[Mapping[str, str], float]]] = {}
+    for family in families:
+        for sample in family.samples:
+            name = sample.name.replace(":", "_")
+            samples.setdefault(name, []).append((sample.labels, sample.value))
+    return samples
+
+
+def _block_size(urls: Iterable[str]) -> int | None:
+    sizes = {
+        int(labels["block_size"])
+        for url in urls
+        for labels, _ in _families(url).get("vllm_cache_config_info", [])
+        if labels.get("block_size", "").isdigit()
+    }
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def cache_counters(pods: Mapping[str, str]) -> dict[str, dict[str, float]]:
+    """Return each pod's prefix-cache counters, in tokens: {"queries": …, "hits": …}.
+
+    A pod that does not expose them is left out.
+    """
+    counters = {}
+    for name, url in pods.items():
+        families = _families(url)
+        found = {
+            word: sum(value for _, value in families[f"vllm_prefix_cache_{word}_total"])
+            for word in ("queries", "hits")
+            if f"vllm_prefix_cache_{word}_total" in families
+        }
+        if len(found) == 2:
+            counters[name] = found
+    return counters
+
+
+def count_tokens(target: Target, text: str) -> int | None:
+    """Return how many tokens the target's own tokenizer makes of `text`, or None if it is mute."""
+    body = {"model": target.model, "prompt": text, "add_special_tokens": False}
+    try:
+        count = json.loads(fetch(f"{target.url}/tokenize", body=body)).get("count")
+    except urllib.error.HTTPError as error:
+        with error:
+            return None
+    except (TargetError, ValueError, AttributeError):
+        return None
+    return count if isinstance(count, int) else None
+
+
+def reset_caches(target: Target) -> None:
+    """Empty the prefix cache of every pod of the target.
+
+    Raises:
+        TargetError: One would not: it has the endpoint only in dev mode, or blocks are in use.
+    """
+    try:
+        answer = fetch(f"{target.url}/reset_prefix_cache", body={})
+    except urllib.error.HTTPError as error:
+        with error:
+            raise TargetError(
+                f"{target.url}/reset_prefix_cache answered {error.code}",
+                hint="a vLLM pod has it only with VLLM_SERVER_DEV_MODE=1; without it, leave "
+                "--isolation at `salt`, which needs nothing from the server",
+            ) from None
+    if b'"success":false' in answer.replace(b" ", b""):
+        raise TargetError(
+            f"{target.url}/reset_prefix_cache could not: blocks are in use",
+            hint="wait until the target is idle",
+        )
