@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
 from kvbench import __version__
+from kvbench.cli.up import up
 from kvbench.errors import KvbenchError
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 app = typer.Typer(
     name="kvbench",
@@ -25,6 +31,9 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
+app.command()(up)
+
+
 @app.callback()
 def _root(
     version: bool = typer.Option(
@@ -34,8 +43,14 @@ def _root(
     """Hold the options that stand before the verb."""
 
 
+def _terminate(_signal: int, _frame: FrameType | None) -> NoReturn:
+    """Treat SIGTERM as Ctrl-C: unwind, so that children are ended and rows are kept."""
+    raise KeyboardInterrupt
+
+
 def main() -> None:
     """Run the command line; print an error as one sentence and its hint, and exit with its code."""
+    signal.signal(signal.SIGTERM, _terminate)
     try:
         app()
     except KvbenchError as error:

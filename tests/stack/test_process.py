@@ -1,0 +1,83 @@
+"""Child processes: ready lines, logs, and that none outlives its parent."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from kvbench.errors import TargetError
+from kvbench.stack.process import Child
+
+SERVES = "import sys; print('ready http://127.0.0.1:7', flush=True); sys.stdin.read()"
+PARENT = """
+import sys
+from pathlib import Path
+from kvbench.stack.process import Child
+child = Child("pod 1", [sys.executable, "-c", sys.argv[1]], Path(sys.argv[2]))
+child.wait_ready(30)
+print(child.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+def gone(pid: int, within: float) -> bool:
+    """Return whether the process ends within so many seconds."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([descriptor], [], [], within)[0])
+    finally:
+        os.close(descriptor)
+
+
+def test_a_child_says_where_it_answers(tmp_path):
+    """The URL comes from the child, which knows the port it was given."""
+    with Child("pod 1", [sys.executable, "-c", SERVES], tmp_path / "log") as child:
+        assert child.wait_ready(30) == "http://127.0.0.1:7"
+        assert child.poll() is None
+    assert child.poll() is not None
+
+
+def test_a_child_that_ends_before_it_is_ready_is_reported_with_its_last_words(tmp_path):
+    """The person sees why, without opening a log."""
+    command = [sys.executable, "-c", "import sys; sys.exit('no such model: x')"]
+    with Child("pod 2", command, tmp_path / "log") as child, pytest.raises(TargetError) as error:
+        child.wait_ready(30)
+    assert error.value.message == "pod 2 ended with 1\n    no such model: x"
+
+
+def test_a_child_that_is_silent_is_not_waited_for_for_ever(tmp_path):
+    """A part that hangs while it starts ends the start, not the evening."""
+    command = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+    with Child("router", command, tmp_path / "log") as child, pytest.raises(TargetError) as error:
+        child.wait_ready(0.05)
+    assert error.value.message == "router was not ready after 0.05 s"
+
+
+def test_a_child_that_ignores_a_polite_request_is_ended_all_the_same(tmp_path):
+    """Stopping is certain."""
+    ignore = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+    stubborn = f"{ignore}\n{SERVES}\nwhile True: signal.pause()"
+    child = Child("pod 1", [sys.executable, "-c", stubborn], tmp_path / "log")
+    child.wait_ready(30)
+    assert child.stop(grace=0.1) == -signal.SIGKILL
+
+
+def test_a_child_ends_when_its_parent_is_killed(tmp_path):
+    """Nothing is left running, whatever happens to the parent."""
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, SERVES, str(tmp_path / "log")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    pid = int(parent.stdout.readline())
+    parent.kill()
+    parent.wait()
+    parent.stdin.close()
+    parent.stdout.close()
+    assert gone(pid, within=30)
