@@ -1,0 +1,107 @@
+"""The chat template: a list of messages in, the prompt's text out.
+
+The template is a program that came with a model, so it runs in Jinja's immutable sandbox: it can
+neither reach Python's internals nor change what it was given. Whitespace control, the functions
+`raise_exception` and `strftime_now`, the filter `tojson`, the loop controls and the tag
+`generation` behave as model repositories expect of an inference server, so that the text equals
+what the server renders from the same messages.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, NoReturn
+
+from jinja2 import TemplateError, TemplateSyntaxError
+from jinja2.ext import Extension, loopcontrols
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from kvbench import clock
+from kvbench.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
+
+    from jinja2.nodes import Node
+    from jinja2.parser import Parser
+
+
+class _GenerationTag(Extension):
+    """`{% generation %} … {% endgeneration %}`: marks text for training, renders as its body."""
+
+    tags: set[str] = {"generation"}  # noqa: RUF012 - the base class says what it is
+
+    def parse(self, parser: Parser) -> list[Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+def _to_json(value: object, indent: int | None = None) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+def _raise_exception(message: str) -> NoReturn:
+    raise TemplateError(message)
+
+
+class ChatTemplate:
+    """A compiled chat template.
+
+    Args:
+        source: The template's text.
+        where: The file that it came from, for errors.
+        special_tokens: `bos_token`, `eos_token` and the like, as the template sees them.
+        now: What `strftime_now` asks for the date.
+
+    Raises:
+        InputError: The template does not compile.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        *,
+        where: str,
+        special_tokens: Mapping[str, str],
+        now: Callable[[], datetime] = clock.utc,
+    ) -> None:
+        self._where = where
+        self._special_tokens = dict(special_tokens)
+        env = ImmutableSandboxedEnvironment(
+            trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, loopcontrols]
+        )
+        env.filters["tojson"] = _to_json
+        env.globals["raise_exception"] = _raise_exception
+        env.globals["strftime_now"] = lambda form: now().strftime(form)
+        try:
+            self._template = env.from_string(source)
+        except TemplateSyntaxError as error:
+            raise InputError(
+                f"the chat template does not compile: {error.message}",
+                where=f"{where}:{error.lineno}",
+                hint="use the chat_template.jinja that belongs to the model",
+            ) from error
+
+    def render(
+        self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool = True
+    ) -> str:
+        """Return the text of `messages`, each with `role` and `content`.
+
+        Raises:
+            InputError: The template refuses the messages (no system role, say) or fails.
+        """
+        try:
+            return self._template.render(
+                messages=messages,
+                add_generation_prompt=add_generation_prompt,
+                tools=None,
+                documents=None,
+                **self._special_tokens,
+            )
+        except Exception as error:  # a template may fail in any way that a program can
+            raise InputError(
+                f"the chat template refuses these messages: {error}",
+                where=self._where,
+                hint="some templates know no system role, or want user and assistant to alternate",
+            ) from error

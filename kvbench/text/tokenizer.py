@@ -1,0 +1,232 @@
+"""The tokenizer: text to token ids and back, alike to what a server with the same files does.
+
+It wraps `tokenizers` and owns three things that this library leaves open: where the files are and
+what is wrong with them, the chat template that stands beside them, and text that comes token by
+token. Truncation and padding that a `tokenizer.json` may carry are switched off: a prompt is never
+shortened silently.
+
+A small byte-level BPE of our own is shipped (`data/`, built by `scripts/build_tokenizer.py`), so
+that everything works without a model on disk.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import tokenizers
+from tokenizers.decoders import DecodeStream
+
+from kvbench import clock
+from kvbench.errors import InputError
+from kvbench.text.chat_template import ChatTemplate
+from kvbench.text.words import PlainWords, find_plain_words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
+
+SHIPPED = Path(__file__).parent / "data"
+"""Directory of the tokenizer that comes with kvbench."""
+
+
+class StreamDecoder:
+    """Turns token ids that come one by one into text, as vLLM's detokenizer does.
+
+    A token whose bytes end inside a character yields "", and the character comes with the token
+    that completes it. Bytes that can no longer become a character come out as U+FFFD, together
+    with the text after them; what is still incomplete when the stream ends never comes out.
+    """
+
+    def __init__(self, backend: tokenizers.Tokenizer, prompt_ids: Sequence[int]) -> None:
+        self._backend = backend
+        self._stream = DecodeStream(ids=list(prompt_ids), skip_special_tokens=True)
+
+    def push(self, token_id: int) -> str:
+        """Return the text that `token_id` completes; may be empty."""
+        try:
+            text: str | None = self._stream.step(self._backend, token_id)
+        except Exception:  # noqa: BLE001 - the library raises this very class
+            # Text that changes in hindsight invalidates its state: start afresh, as vLLM does.
+            self._stream = DecodeStream(skip_special_tokens=True)
+            text = self._stream.step(self._backend, token_id)
+        return text or ""
+
+
+class Tokenizer:
+    """A tokenizer with its chat template. Make one with `Tokenizer.load`.
+
+    Attributes:
+        name: Name of its directory; "kvbench" for the shipped one.
+        path: Its directory.
+        vocab_size: Number of tokens, added ones included.
+        eos_token_id: Id of the end-of-text token, None if its configuration names none.
+    """
+
+    def __init__(
+        self,
+        backend: tokenizers.Tokenizer,
+        *,
+        path: Path,
+        eos_token: str | None = None,
+        template: ChatTemplate | None = None,
+    ) -> None:
+        backend.no_truncation()
+        backend.no_padding()
+        self._backend = backend
+        self._template = template
+        self.path = path
+        self.name = "kvbench" if path == SHIPPED else path.resolve().name
+        self.vocab_size: int = backend.get_vocab_size(with_added_tokens=True)
+        self.eos_token_id: int | None = backend.token_to_id(eos_token) if eos_token else None
+
+    @classmethod
+    def load(
+        cls, path: str | Path | None = None, *, now: Callable[[], datetime] = clock.utc
+    ) -> Tokenizer:
+        """Read a tokenizer from disk.
+
+        Args:
+            path: A directory with `tokenizer.json` and, optionally, `tokenizer_config.json` and
+                `chat_template.jinja`; or such a `tokenizer.json`; None is the shipped one.
+            now: What a chat template that prints the date asks for it.
+
+        Raises:
+            InputError: A file is missing or broken.
+        """
+        given = Path(path) if path is not None else SHIPPED
+        file = given / "tokenizer.json" if given.is_dir() else given
+        backend = _read_backend(file)
+        config_file = file.parent / "tokenizer_config.json"
+        config = _read_config(config_file)
+        special = {k: t for k, v in config.items() if k.endswith("_token") and (t := _content(v))}
+        template = None
+        if (source := _read_template(file.parent, config)) is not None:
+            where, text = source
+            template = ChatTemplate(text, where=where, special_tokens=special, now=now)
+        return cls(backend, path=file.parent, eos_token=special.get("eos_token"), template=template)
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether messages can be rendered."""
+        return self._template is not None
+
+    @cached_property
+    def plain_words(self) -> PlainWords:
+        """Words that are one token each wherever they stand (see `kvbench.text.words`)."""
+        return find_plain_words(self)
+
+    @property
+    def plain_token_ids(self) -> Sequence[int]:
+        """Ids of the plain words, each with the space before it: any sequence decodes to words."""
+        return self.plain_words.spaced_ids
+
+    def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
+        """Return the token ids of `text`; special tokens in the text are recognised.
+
+        Releases the GIL while it works.
+        """
+        return self.encode_batch([text], add_special_tokens=add_special_tokens)[0]
+
+    def encode_batch(
+        self, texts: Sequence[str], *, add_special_tokens: bool = False
+    ) -> list[list[int]]:
+        """Return the token ids of each of `texts`, each encoded for itself."""
+        encodings = self._backend.encode_batch_fast(
+            list(texts), add_special_tokens=add_special_tokens
+        )
+        return [encoding.ids for encoding in encodings]
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        """Return the text of `ids`; an id outside the vocabulary is passed over."""
+        text: str = self._backend.decode(list(ids), skip_special_tokens=skip_special_tokens)
+        return text
+
+    def token(self, token_id: int) -> str | None:
+        """Return the vocabulary's own spelling of a token ("Ġword"), None if there is none."""
+        spelling: str | None = self._backend.id_to_token(token_id)
+        return spelling
+
+    def render_chat(
+        self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool = True
+    ) -> str:
+        """Return the prompt's text for `messages`.
+
+        Raises:
+            InputError: There is no chat template, or it refuses the messages.
+        """
+        if self._template is None:
+            raise InputError(
+                "this tokenizer has no chat template",
+                where=str(self.path),
+                hint="put the model's chat_template.jinja there, or use `api: completions`",
+            )
+        return self._template.render(messages, add_generation_prompt=add_generation_prompt)
+
+    def encode_chat(
+        self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool = True
+    ) -> list[int]:
+        """Return the prompt's token ids for `messages`, as a server's chat endpoint computes them.
+
+        Raises:
+            InputError: There is no chat template, or it refuses the messages.
+        """
+        return self.encode(self.render_chat(messages, add_generation_prompt=add_generation_prompt))
+
+    def stream_decoder(self, prompt_ids: Sequence[int] = ()) -> StreamDecoder:
+        """Return a decoder for one answer; `prompt_ids` are what the answer continues."""
+        return StreamDecoder(self._backend, prompt_ids)
+
+
+def _read_backend(file: Path) -> tokenizers.Tokenizer:
+    if not file.is_file():
+        raise InputError(
+            "no such tokenizer",
+            where=str(file),
+            hint="give a directory that holds the model's tokenizer.json, or that file itself",
+        )
+    try:
+        return tokenizers.Tokenizer.from_file(str(file))
+    except Exception as error:  # the library raises Exception itself
+        raise InputError(
+            f"not a tokenizer: {error}",
+            where=str(file),
+            hint="expected the tokenizer.json of the `tokenizers` library; is the download whole?",
+        ) from error
+
+
+def _read_config(file: Path) -> dict[str, object]:
+    if not file.is_file():
+        return {}
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"not JSON: {error}", where=str(file)) from error
+    if not isinstance(config, dict):
+        raise InputError("expected a JSON object", where=str(file))
+    return config
+
+
+def _content(token: object) -> str | None:
+    """Return a special token's text: configurations hold a string, or an object with `content`."""
+    text = token.get("content") if isinstance(token, dict) else token
+    return text if isinstance(text, str) else None
+
+
+def _read_template(directory: Path, config: Mapping[str, object]) -> tuple[str, str] | None:
+    """Return where the chat template stands, and its text: the file, or the configuration's."""
+    file = directory / "chat_template.jinja"
+    if file.is_file():
+        try:
+            return str(file), file.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(f"not UTF-8: {error}", where=str(file)) from error
+    template = config.get("chat_template")
+    if isinstance(template, list):  # several, by name
+        named = {t.get("name"): t.get("template") for t in template if isinstance(t, dict)}
+        template = named.get("default")
+    if isinstance(template, str):
+        return str(directory / "tokenizer_config.json"), template
+    return None

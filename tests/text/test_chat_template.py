@@ -1,0 +1,82 @@
+"""The chat template renders as inference servers do, and says what is wrong with it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from kvbench.errors import InputError
+from kvbench.text.chat_template import ChatTemplate
+
+HELLO = [{"role": "user", "content": "hello"}]
+
+
+def render(source, messages=HELLO, **options):
+    """Render `source` with a fixed date and two special tokens."""
+    template = ChatTemplate(
+        source,
+        where="model/chat_template.jinja",
+        special_tokens={"bos_token": "<s>", "eos_token": "</s>"},
+        now=lambda: datetime(2026, 2, 3, tzinfo=UTC),
+    )
+    return template.render(messages, **options)
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        pytest.param("{{ bos_token }}{{ eos_token }}", "<s></s>", id="special tokens"),
+        pytest.param(
+            "  {% if true %}\nyes\n  {% endif %}\n", "yes\n", id="blocks leave no whitespace"
+        ),
+        pytest.param(
+            "{{ messages | tojson }}", '[{"role": "user", "content": "hello"}]', id="json"
+        ),
+        pytest.param("{{ '<é>' | tojson }}", '"<é>"', id="json for a model, not for HTML"),
+        pytest.param("{{ strftime_now('%d %b %Y') }}", "03 Feb 2026", id="the date is an argument"),
+        pytest.param("{% generation %}a{% endgeneration %}", "a", id="marks for training"),
+        pytest.param(
+            "{% for i in [1, 2, 3] %}{% if i == 2 %}{% break %}{% endif %}{{ i }}{% endfor %}",
+            "1",
+            id="loop controls",
+        ),
+        pytest.param("{{ tools is none }}", "True", id="no tools"),
+    ],
+)
+def test_a_template_renders_as_on_a_server(source, text):
+    """Whitespace, filters, functions and tags of model repositories are there."""
+    assert render(source) == text
+
+
+def test_the_generation_prompt_can_be_left_out():
+    """The template is told whether an answer is to follow."""
+    source = "{% if add_generation_prompt %}>{% endif %}"
+    assert render(source) == ">"
+    assert render(source, add_generation_prompt=False) == ""
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        pytest.param("{{ raise_exception('no system role') }}", "no system role", id="its own"),
+        pytest.param("{{ messages[5].content.x }}", "list object has no element 5", id="a bug"),
+        pytest.param("{{ ''.__class__.__mro__ }}", "unsafe", id="an escape"),
+        pytest.param("{{ messages.append(1) }}", "unsafe", id="a change to its input"),
+    ],
+)
+def test_a_template_that_fails_is_an_input_error(source, says):
+    """Whatever a template does, the user learns that it was the template."""
+    with pytest.raises(InputError, match=says) as caught:
+        render(source)
+    assert caught.value.message.startswith("model/chat_template.jinja: the chat template refuses")
+    assert caught.value.hint
+
+
+def test_a_template_that_does_not_compile_names_its_line():
+    """File, line and the parser's sentence."""
+    with pytest.raises(InputError) as caught:
+        render("a\n{% if %}")
+    assert caught.value.message.startswith(
+        "model/chat_template.jinja:2: the chat template does not"
+    )
