@@ -1,0 +1,333 @@
+"""Continuous batching as vLLM v1's scheduler does it, without a clock, a thread or a model.
+
+One step of the engine hands a budget of tokens to requests:
+
+1. **Running requests first**, oldest first. Each gets what it lacks: the rest of its prompt, or the
+   one token that it generated last. A long prompt is cut to what is left of the budget (chunked
+   prefill). Where no block is free for it, the *youngest* running request is preempted: it loses
+   its blocks and goes to the front of the waiting queue. Where that is the request itself, the
+   round ends.
+2. **Waiting requests next**, first come first served, unless something was preempted in this step.
+   A request finds its cached blocks, then must fit *as a whole*; the first that does not fit ends
+   the round, whoever is behind it. At most `max_num_seqs` run.
+3. Every request whose tokens are all computed then generates one. A request that ends gives its
+   blocks back at once, in the order of the step.
+
+Rules that decide numbers:
+
+- What a step schedules is cached when it is scheduled: requests of the same step share it.
+- A preempted request computes prompt *and* answer so far again, out of the cache as far as that is
+  still there. Its first lookup is the one that counts: `cached_tokens`, `prefix_cache_queries` and
+  `prefix_cache_hits` ignore every later one. Lookups of requests that did not fit do not count.
+- `long_prefill_token_threshold` cuts chunks only while more than one request is in the engine.
+
+Everything takes effect when `step` is called; its tokens are due at `StepResult.ends`. This is
+vLLM's synchronous scheduling. With asynchronous scheduling (its default on GPUs) blocks of an ended
+request come free one step later; that is not modelled.
+
+Requests that could never be computed are refused when they are added: vLLM would let those whose
+answer outgrows the pool wait for ever.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from kvbench.engine.values import EngineCounters, StepResult, TokenOutput
+from kvbench.errors import InputError
+from kvbench.kvcache.blocks import BlockChain, PromptKeys
+from kvbench.kvcache.manager import BlockTable, CacheManager
+from kvbench.kvcache.pool import BlockPool
+
+if TYPE_CHECKING:
+    from kvbench.engine.values import (
+        EngineConfig,
+        EngineRequest,
+        FinishReason,
+        KVEventSink,
+        TimeModel,
+    )
+    from kvbench.kvcache.blocks import BlockHash
+
+
+class _Sequence:
+    """A request in the engine: its tokens, its blocks, how far it is."""
+
+    __slots__ = (
+        "cached_tokens",
+        "chain",
+        "computed",
+        "generated",
+        "preemptions",
+        "request",
+        "table",
+    )
+
+    def __init__(self, request: EngineRequest, block_size: int) -> None:
+        keys = PromptKeys(request.cache_salt, request.lora_name, request.mm_hashes)
+        self.request = request
+        self.chain = BlockChain(request.prompt_token_ids, block_size, keys, owner=request.id)
+        self.table = BlockTable(self.chain)
+        self.computed = 0
+        self.generated = 0
+        self.preemptions = 0
+        self.cached_tokens = 0
+
+    @property
+    def missing(self) -> int:
+        """Tokens that are there and not computed."""
+        return len(self.chain.tokens) - self.computed
+
+
+class _Relay:
+    """Says what the pool observes in the words of the engine's sink."""
+
+    __slots__ = ("_live", "_sink")
+
+    def __init__(self, sink: KVEventSink, live: dict[str, _Sequence]) -> None:
+        self._sink = sink
+        self._live = live
+
+    def stored(self, chain: BlockChain, first: int, last: int) -> None:
+        size = chain.block_size
+        self._sink.block_stored(
+            chain.hashes[first:last],
+            chain.parent_of(first),
+            chain.tokens[first * size : last * size],
+            self._live[chain.owner].request,
+        )
+
+    def removed(self, block_hash: BlockHash) -> None:
+        self._sink.block_removed(block_hash)
+
+    def cleared(self) -> None:
+        self._sink.all_blocks_cleared()
+
+
+class Engine:
+    """One pod's engine: a queue, a batch, a block pool.
+
+    Args:
+        config: Its settings.
+        time: How long a step takes.
+        sink: Where cache events go. They belong to the step that is running when they are told,
+            and a server publishes them when it ends.
+
+    Raises:
+        InputError: A setting makes no sense.
+
+    Attributes:
+        config: As given.
+        counters: Totals since it began.
+        pool: Its blocks; `resident`, `evictable`, `free` and `usable` are read by exporters.
+    """
+
+    def __init__(
+        self, config: EngineConfig, time: TimeModel, sink: KVEventSink | None = None
+    ) -> None:
+        _check(config)
+        self.config = config
+        self.counters = EngineCounters()
+        self._time = time
+        self._live: dict[str, _Sequence] = {}
+        self._waiting: deque[_Sequence] = deque()
+        self._running: list[_Sequence] = []
+        self.pool = BlockPool(config.num_gpu_blocks, _Relay(sink, self._live) if sink else None)
+        self._cache = CacheManager(
+            self.pool, config.block_size, enable_caching=config.enable_prefix_caching
+        )
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a step would schedule anything."""
+        return bool(self._live)
+
+    @property
+    def running(self) -> int:
+        """Requests in the batch."""
+        return len(self._running)
+
+    @property
+    def waiting(self) -> int:
+        """Requests in the queue, preempted ones included."""
+        return len(self._waiting)
+
+    @property
+    def kv_cache_usage(self) -> float:
+        """Referenced blocks as a fraction of the usable."""
+        return self.pool.usage
+
+    def add(self, request: EngineRequest) -> None:
+        """Queue a request; the next step sees it.
+
+        Raises:
+            InputError: The request is malformed, its id is taken, or it could never fit.
+        """
+        self._check_fits(request)
+        try:
+            sequence = _Sequence(request, self.config.block_size)
+        except (OverflowError, TypeError) as error:
+            raise InputError(
+                f"prompt_token_ids: expected whole numbers from 0 to 2³² - 1: {error}"
+            ) from error
+        self._live[request.id] = sequence
+        self._waiting.append(sequence)
+
+    def abort(self, request_id: str) -> TokenOutput | None:
+        """End a request where it stands and give its blocks back.
+
+        Returns:
+            Its last output, without tokens; None where there is no such request (any more).
+        """
+        sequence = self._live.get(request_id)
+        if sequence is None:
+            return None
+        queue = self._running if sequence.table.blocks else self._waiting
+        queue.remove(sequence)
+        self._end(sequence, "abort")
+        return TokenOutput(request_id, (), "abort", sequence.cached_tokens)
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget all cached blocks, unless one is in use; return whether it was done."""
+        return self.pool.reset()
+
+    def step(self, now: float) -> StepResult:
+        """Run one scheduler step that begins at `now` (seconds)."""
+        scheduled, preempted = self._schedule()
+        work = [(tokens, sequence.computed) for sequence, tokens in scheduled]
+        outputs = [
+            output
+            for sequence, tokens in scheduled
+            if (output := self._advance(sequence, tokens)) is not None
+        ]
+        ended = {output.request_id for output in outputs if output.finish_reason}
+        if ended:
+            self._running = [item for item in self._running if item.request.id not in ended]
+        self.counters.evictions = self.pool.evictions
+        return StepResult(
+            began=now,
+            ends=now + self._time.step_seconds(work) if work else now,
+            outputs=tuple(outputs),
+            scheduled_tokens={sequence.request.id: tokens for sequence, tokens in scheduled},
+            preempted=tuple(sequence.request.id for sequence in preempted),
+        )
+
+    def _schedule(self) -> tuple[list[tuple[_Sequence, int]], list[_Sequence]]:
+        """Hand out the token budget; return who got how much, and who was preempted."""
+        config = self.config
+        budget = config.max_num_batched_tokens
+        alone = len(self._live) == 1
+        longest = budget if alone else config.long_prefill_token_threshold or budget
+        scheduled: list[tuple[_Sequence, int]] = []
+        preempted: list[_Sequence] = []
+        while len(scheduled) < len(self._running) and budget:
+            sequence = self._running[len(scheduled)]
+            tokens = min(sequence.missing, longest, budget)
+            if not self._make_room(sequence, sequence.computed + tokens, preempted):
+                break
+            scheduled.append((sequence, tokens))
+            budget -= tokens
+        while self._waiting and budget and not preempted:
+            if len(self._running) >= config.max_num_seqs:
+                break
+            sequence = self._waiting[0]
+            hits = self._cache.lookup(sequence.table)
+            found = len(hits) * config.block_size
+            tokens = min(len(sequence.chain.tokens) - found, longest, budget)
+            if not self._cache.admit(sequence.table, hits, tokens):
+                break
+            self._running.append(self._waiting.popleft())
+            self._admitted(sequence, found)
+            scheduled.append((sequence, tokens))
+            budget -= tokens
+        return scheduled, preempted
+
+    def _make_room(self, sequence: _Sequence, tokens: int, preempted: list[_Sequence]) -> bool:
+        """Extend a running request, preempting younger ones; False where it had to go itself."""
+        while not self._cache.extend(sequence.table, tokens):
+            victim = self._running.pop()
+            self._cache.release(victim.table)
+            victim.computed = 0
+            victim.preemptions += 1
+            self._waiting.appendleft(victim)
+            self.counters.num_preemptions += 1
+            preempted.append(victim)
+            if victim is sequence:
+                return False
+        return True
+
+    def _admitted(self, sequence: _Sequence, found: int) -> None:
+        """Note what a request found in the cache when it left the queue."""
+        sequence.computed = found
+        if sequence.preemptions:
+            return
+        sequence.cached_tokens = found
+        if self.config.enable_prefix_caching:
+            self.counters.prefix_cache_queries += len(sequence.chain.tokens)
+            self.counters.prefix_cache_hits += found
+
+    def _advance(self, sequence: _Sequence, tokens: int) -> TokenOutput | None:
+        """Compute `tokens` of a request; if none are missing then, generate one."""
+        sequence.computed += tokens
+        if sequence.missing:
+            return None
+        request = sequence.request
+        token = request.next_token(sequence.generated)
+        if not sequence.generated:
+            self.counters.prompt_tokens += len(sequence.chain.tokens)
+        sequence.chain.append(token)
+        sequence.generated += 1
+        self.counters.generation_tokens += 1
+        reason = self._finish_reason(sequence, token)
+        if reason is not None:
+            self._end(sequence, reason)
+        return TokenOutput(request.id, (token,), reason, sequence.cached_tokens)
+
+    def _finish_reason(self, sequence: _Sequence, token: int) -> FinishReason | None:
+        if token in sequence.request.stop_token_ids:
+            return "stop"
+        full = len(sequence.chain.tokens) >= self.config.max_model_len
+        return "length" if full or sequence.generated >= sequence.request.max_tokens else None
+
+    def _end(self, sequence: _Sequence, reason: FinishReason) -> None:
+        """Give back what a request held, and forget it."""
+        self._cache.release(sequence.table)
+        del self._live[sequence.request.id]
+        success = self.counters.request_success
+        success[reason] = success.get(reason, 0) + 1
+
+    def _check_fits(self, request: EngineRequest) -> None:
+        """Refuse what can never be computed."""
+        config, length = self.config, len(request.prompt_token_ids)
+        if request.id in self._live:
+            raise InputError(f"id: {request.id!r} is in the engine already")
+        if not 1 <= length < config.max_model_len:
+            raise InputError(
+                f"prompt_token_ids: expected 1 to {config.max_model_len - 1} tokens, got {length}",
+                hint=f"max_model_len is {config.max_model_len}, and the answer needs one token",
+            )
+        if request.max_tokens < 1:
+            raise InputError(f"max_tokens: expected at least 1, got {request.max_tokens}")
+        # The last token of an answer is never computed and needs no room.
+        longest = min(length + request.max_tokens, config.max_model_len) - 1
+        if longest > self.pool.usable * config.block_size:
+            raise InputError(
+                f"prompt and answer: {longest} tokens do not fit into the cache's "
+                f"{self.pool.usable * config.block_size}",
+                hint="lower max_tokens, or give the pod more blocks",
+            )
+
+
+def _check(config: EngineConfig) -> None:
+    """Refuse settings that make no sense."""
+    for name in ("block_size", "max_num_seqs", "max_num_batched_tokens"):
+        if getattr(config, name) < 1:
+            raise InputError(f"{name}: expected at least 1, got {getattr(config, name)}")
+    if config.max_model_len < 2:
+        raise InputError(f"max_model_len: expected at least 2, got {config.max_model_len}")
+    if config.long_prefill_token_threshold < 0:
+        raise InputError(
+            "long_prefill_token_threshold: expected 0 (no limit) or more, got "
+            f"{config.long_prefill_token_threshold}"
+        )

@@ -1,0 +1,158 @@
+"""The block hash chain: a number for "these tokens, after exactly those".
+
+A prompt is cut into blocks of `block_size` tokens. The hash of a block covers its parent's hash,
+its own token ids and its extra keys, so two blocks have the same hash if and only if everything
+from the start of the prompt up to their ends is the same (up to a chance of 2⁻⁶⁴ for a pair).
+
+Rules, as in vLLM v1:
+
+- only full blocks have a hash; what is left over at the end has none until it fills up;
+- the cache salt is part of the first block only: everything after it inherits it by the chain;
+- the LoRA adapter's name is part of every block;
+- a multimodal input is part of the blocks that it touches, with its offset from the start of the
+  block: the same picture one token later is another block.
+
+The chain is kvbench's own (xxh3, 64 bits). It is not, and need not be, any engine's: what engines
+call their blocks is translated by `kvbench.kvcache.index`. A number of 64 bits fits the wire format
+of KV events and is cheap to keep by the million.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
+import xxhash
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+BlockHash: TypeAlias = int
+ExtraKey: TypeAlias = tuple[str, str] | tuple[str, str, int]
+
+ROOT: BlockHash = 0
+"""The parent of a first block."""
+
+_BYTES_PER_TOKEN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class PromptKeys:
+    """What besides tokens decides whether two prompts may share blocks.
+
+    Attributes:
+        cache_salt: Requests with different salts share nothing.
+        lora_name: Adapter, None for the base model.
+        mm_hashes: (identifier, offset, length in tokens) of multimodal inputs, by offset.
+    """
+
+    cache_salt: str | None = None
+    lora_name: str | None = None
+    mm_hashes: tuple[tuple[str, int, int], ...] = ()
+
+    def of_block(self, start: int, end: int) -> tuple[ExtraKey, ...]:
+        """Return the extra keys of the block of tokens `start` to `end` (exclusive)."""
+        keys: list[ExtraKey] = []
+        if self.lora_name:
+            keys.append(("lora", self.lora_name))
+        keys += [
+            ("mm", identifier, offset - start)
+            for identifier, offset, length in self.mm_hashes
+            if offset < end and start < offset + length
+        ]
+        if self.cache_salt and start == 0:
+            keys.append(("salt", self.cache_salt))
+        return tuple(keys)
+
+
+PLAIN = PromptKeys()
+"""Text, base model, no salt."""
+
+
+def pack_tokens(token_ids: Iterable[int]) -> array[int]:
+    """Return token ids as unsigned 32-bit numbers.
+
+    Raises:
+        OverflowError: A token id is negative or needs more than 32 bits.
+        TypeError: A token id is not a whole number.
+    """
+    return array("I", token_ids)
+
+
+def hash_block(parent: BlockHash, tokens: bytes, extra: tuple[ExtraKey, ...] = ()) -> BlockHash:
+    """Return the hash of one block.
+
+    Args:
+        parent: Hash of the block before it, `ROOT` for a first block.
+        tokens: Its token ids, four bytes each, little-endian.
+        extra: Its extra keys.
+    """
+    data = parent.to_bytes(8, "little") + tokens
+    if extra:
+        data += msgspec.msgpack.encode(extra)
+    digest: int = xxhash.xxh3_64_intdigest(data)
+    return digest
+
+
+class BlockChain:
+    """A growing sequence of tokens and the hashes of its full blocks.
+
+    Attributes:
+        tokens: All token ids so far.
+        hashes: One hash per full block.
+        owner: A name for whoever asks; the chain carries it and does not read it.
+    """
+
+    __slots__ = ("block_size", "hashes", "keys", "owner", "tokens")
+
+    def __init__(
+        self,
+        token_ids: Iterable[int],
+        block_size: int,
+        keys: PromptKeys = PLAIN,
+        *,
+        owner: str = "",
+    ) -> None:
+        self.block_size = block_size
+        self.keys = keys
+        self.owner = owner
+        self.tokens = pack_tokens(token_ids)
+        self.hashes: list[BlockHash] = []
+        self._extend_hashes()
+
+    def append(self, token_id: int) -> None:
+        """Add one token; a block that it fills gets its hash."""
+        self.tokens.append(token_id)
+        if len(self.tokens) % self.block_size == 0:
+            self._extend_hashes()
+
+    def parent_of(self, block: int) -> BlockHash | None:
+        """Return the hash before block number `block`, None for the first."""
+        return self.hashes[block - 1] if block else None
+
+    def _extend_hashes(self) -> None:
+        """Hash the full blocks that have none yet."""
+        size, keys, hashes = self.block_size, self.keys, self.hashes
+        first, last = len(hashes), len(self.tokens) // size
+        fresh = self.tokens[first * size : last * size]
+        if sys.byteorder == "big":
+            fresh.byteswap()
+        data = fresh.tobytes()
+        width = size * _BYTES_PER_TOKEN
+        parent = hashes[-1] if hashes else ROOT
+        plain = keys == PLAIN
+        for block in range(first, last):
+            at = (block - first) * width
+            extra = () if plain else keys.of_block(block * size, (block + 1) * size)
+            parent = hash_block(parent, data[at : at + width], extra)
+            hashes.append(parent)
+
+
+def block_hashes(
+    token_ids: Sequence[int], block_size: int, keys: PromptKeys = PLAIN
+) -> list[BlockHash]:
+    """Return the hashes of the full blocks of a prompt, from its start."""
+    return BlockChain(token_ids, block_size, keys).hashes

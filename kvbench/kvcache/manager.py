@@ -1,0 +1,106 @@
+"""Which blocks a request holds: vLLM v1's KV cache manager for full attention.
+
+Rules:
+
+- **A hit is whole blocks, and never the last token**: a prompt of P tokens finds at most
+  ⌊(P - 1) / B⌋ blocks, because the last token's logits must be computed in any case. A prompt that
+  was cached in full therefore recomputes its whole last block.
+- **Admission** asks for room for the whole prompt, though only a chunk of it may be scheduled:
+  blocks that it hits count as room too if nobody else holds them.
+- **Caching** happens when tokens are scheduled: another request of the same step can already hit
+  them. Blocks that answers fill are cached like those of prompts, with one exception: the token
+  that ends an answer is never computed, so a block that it would fill is not cached.
+- **Release** gives the blocks back tail first, so that the head of a prompt outlives its tail.
+
+What may share a block is decided by `kvbench.kvcache.blocks`; who is evicted, by the pool.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kvbench.kvcache.blocks import BlockChain
+    from kvbench.kvcache.pool import BlockPool
+
+
+class BlockTable:
+    """The blocks of one request.
+
+    Attributes:
+        chain: Its tokens and their hashes, prompt and answer.
+        blocks: Its physical blocks, from the start; empty while it waits.
+        cached: How many of them others can hit.
+    """
+
+    __slots__ = ("blocks", "cached", "chain")
+
+    def __init__(self, chain: BlockChain) -> None:
+        self.chain = chain
+        self.blocks: list[int] = []
+        self.cached = 0
+
+
+class CacheManager:
+    """Gives requests their blocks out of a pool.
+
+    Args:
+        pool: Where blocks come from.
+        block_size: Tokens per block; the chains' as well.
+        enable_caching: Whether blocks are kept for reuse.
+    """
+
+    __slots__ = ("block_size", "enable_caching", "pool")
+
+    def __init__(self, pool: BlockPool, block_size: int, *, enable_caching: bool = True) -> None:
+        self.pool = pool
+        self.block_size = block_size
+        self.enable_caching = enable_caching
+
+    def lookup(self, table: BlockTable) -> list[int]:
+        """Return the blocks that a waiting request would hit; nothing is changed."""
+        if not self.enable_caching:
+            return []
+        chain = table.chain
+        return self.pool.lookup(chain.hashes, (len(chain.tokens) - 1) // self.block_size)
+
+    def admit(self, table: BlockTable, hits: Sequence[int], new_tokens: int) -> bool:
+        """Give a waiting request its hits, and blocks for its first `new_tokens` after them.
+
+        Returns:
+            False if there is no room for the request as a whole; then nothing has changed.
+        """
+        pool, size = self.pool, self.block_size
+        whole = -(-len(table.chain.tokens) // size)
+        if whole - len(hits) + pool.idle(hits) > pool.free:
+            return False
+        pool.touch(hits)
+        table.blocks = list(hits)
+        table.cached = len(hits)
+        return self.extend(table, len(hits) * size + new_tokens)
+
+    def extend(self, table: BlockTable, tokens: int) -> bool:
+        """Make room for the first `tokens` tokens of a request that holds blocks.
+
+        Returns:
+            False if the pool has too few free blocks; then nothing has changed.
+        """
+        size, pool = self.block_size, self.pool
+        missing = -(-tokens // size) - len(table.blocks)
+        if missing > 0:
+            if missing > pool.free:
+                return False
+            table.blocks += pool.take(missing)
+        full = min(tokens, len(table.chain.tokens)) // size
+        if self.enable_caching and full > table.cached:
+            pool.cache(table.chain, table.blocks, table.cached, full)
+            table.cached = full
+        return True
+
+    def release(self, table: BlockTable) -> None:
+        """Give all blocks back, tail first."""
+        self.pool.release(reversed(table.blocks))
+        table.blocks = []
+        table.cached = 0
