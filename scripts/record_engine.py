@@ -129,6 +129,7 @@ class Recorder:
         """Nothing to close."""
 
     def _number(self, key: Any) -> int:
+        """Return the number of a block hash: how many others were seen before it."""
         return self._numbers.setdefault(key, len(self._numbers))
 
 

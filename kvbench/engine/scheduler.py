@@ -90,6 +90,7 @@ class _Relay:
         self._live = live
 
     def stored(self, chain: BlockChain, first: int, last: int) -> None:
+        """Pass on blocks with their hashes, their parent and their tokens."""
         size = chain.block_size
         self._sink.block_stored(
             chain.hashes[first:last],
@@ -99,9 +100,11 @@ class _Relay:
         )
 
     def removed(self, block_hash: BlockHash) -> None:
+        """Pass on an eviction."""
         self._sink.block_removed(block_hash)
 
     def cleared(self) -> None:
+        """Pass on a reset."""
         self._sink.all_blocks_cleared()
 
 
@@ -285,6 +288,7 @@ class Engine:
         return TokenOutput(request.id, (token,), reason, sequence.cached_tokens)
 
     def _finish_reason(self, sequence: _Sequence, token: int) -> FinishReason | None:
+        """Return why `token` is the last, None where it is not."""
         if token in sequence.request.stop_token_ids:
             return "stop"
         full = len(sequence.chain.tokens) >= self.config.max_model_len

@@ -70,6 +70,7 @@ class FreeQueue:
         self._insert(knot, blocks, self._next[knot])
 
     def _insert(self, before: int, blocks: Iterable[int], after: int) -> None:
+        """Link `blocks` in between two neighbours."""
         links, previous = self._next, self._previous
         for block in blocks:
             links[before] = block
