@@ -66,7 +66,8 @@ def failed_row(index: int = 0, error: str = "timeout", **changes) -> TurnRecord:
             "finish_reason", "prompt_tokens", "cached_tokens", "completion_tokens", "status", "pod",
         ]
     )  # fmt: skip
-    return row(index, chunk_gaps_s=[], error=error, error_message="no answer", **nothing | changes)
+    story = {"chunk_gaps_s": [], "error": error, "error_message": "no answer"}
+    return row(index, **nothing | story | changes)
 
 
 def story(
