@@ -100,11 +100,15 @@ def _single(tokenizer: Tokenizer, candidates: Sequence[str]) -> list[tuple[str, 
 def _stable(
     tokenizer: Tokenizer, found: Sequence[tuple[str, int, int]]
 ) -> list[tuple[str, int, int]]:
-    """Return those that stay single tokens among each other, tried in pairs drawn at random."""
+    """Return those that stay single tokens among each other.
+
+    Tried on random orders of all words: where they are few, on enough of them to meet every pair.
+    """
     chance = random.Random(0)  # noqa: S311 - any fixed order will do
     kept = list(found)
     while kept:
-        mixed = [word for _ in range(4) for word in chance.sample(kept, len(kept))]
+        rounds = max(4, min(8 * len(kept), 32768 // len(kept)))
+        mixed = [word for _ in range(rounds) for word in chance.sample(kept, len(kept))]
         lines = [mixed[i : i + 32] for i in range(0, len(mixed), 32)]
         texts = tokenizer.encode_batch([" ".join(word for word, _, _ in line) for line in lines])
         broken = {
