@@ -1,0 +1,58 @@
+"""The command line of the load generator: Locust in a process of its own.
+
+The flags are those of `kvbench.load.settings`, which cannot be imported here: what imports Locust
+stays in its own process. A test holds the two together. Locust's own habit of failing when a
+request failed is switched off: failed turns are rows, and judging them is the parent's business.
+Its exit code says whether every planned turn has its row.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Literal
+
+LOCUSTFILE = Path(__file__).parents[1] / "load" / "locustfile.py"
+
+
+def locust_command(
+    *,
+    host: str,
+    run_dir: Path,
+    workload: Path | None = None,
+    trace: Path | None = None,
+    limit: int | None = None,
+    speed: float = 1.0,
+    seed: int | None = None,
+    model: str | None = None,
+    tokenizer: Path | None = None,
+    isolation: Literal["salt", "none"] = "salt",
+    block_size: int = 16,
+    request_timeout_s: float = 600.0,
+    max_in_flight: int = 4096,
+    processes: int = 1,
+) -> list[str]:
+    """Return the command that sends a plan to `host` and writes its rows into `run_dir`.
+
+    Set KVBENCH_EXIT_WITH_PARENT=1 in its environment, and it stops at end-of-file on its standard
+    input. `processes` beyond 1 need a free port 5557 for Locust's master.
+    """
+    flags = {
+        "--host": host,
+        "--run-dir": run_dir,
+        "--workload": workload,
+        "--trace": trace,
+        "--limit": limit,
+        "--speed": speed,
+        "--seed": seed,
+        "--model": model,
+        "--tokenizer": tokenizer,
+        "--isolation": isolation,
+        "--block-size": block_size,
+        "--request-timeout": f"{request_timeout_s:g}s",
+        "--max-in-flight": max_in_flight,
+        "--processes": processes if processes > 1 else None,
+    }
+    given = [f"{flag}={value}" for flag, value in flags.items() if value is not None]
+    fixed = ["--headless", "--only-summary", "--loglevel", "WARNING", "--exit-code-on-error", "0"]
+    return [sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), *fixed, *given]
