@@ -1,0 +1,317 @@
+"""One client's connection: parses, queues, hands out, enforces limits.
+
+Rules: requests are answered in the order in which they came, one at a time, however many were sent
+ahead (pipelining). What cannot be served is answered in its turn (400, 408, 413, 431), after which
+nothing more is read. A client that asks for another protocol is answered as if it had not asked,
+and the connection then closes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import struct
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import httptools
+
+from kvbench.http.exchange import Exchange, Header, Request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kvbench.http.server import Server
+
+logger = logging.getLogger(__name__)
+
+_QUEUE = 32  # requests parsed ahead on one connection before reading pauses
+_LINGER_S = 2.0  # how long a refused client may go on sending before it is cut
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a client may ask of the server.
+
+    Attributes:
+        max_body: Bytes of a request's body.
+        max_header: Bytes of a request's head.
+        max_unsent: Bytes of an answer that may wait for a client that does not read.
+        idle_timeout: Seconds that a connection may wait between requests.
+        read_timeout: Seconds that a head may take to arrive, and that a body may make no progress.
+    """
+
+    max_body: int
+    max_header: int
+    max_unsent: int
+    idle_timeout: float
+    read_timeout: float
+
+
+class _Refusal:
+    """A request that is answered by the server itself, in its turn."""
+
+    __slots__ = ("message", "status")
+
+    def __init__(self, status: int, message: str) -> None:
+        self.status = status
+        self.message = message
+
+
+class Connection(asyncio.Protocol):
+    """One client."""
+
+    __slots__ = (
+        "_body", "_body_size", "_continue", "_deadline", "_dispatching", "_exchange", "_head_size",
+        "_headers", "_in_head", "_mid_request", "_over", "_parser", "_paused_reading", "_queue",
+        "_server", "_target", "_transport",
+    )  # fmt: skip
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._transport: asyncio.Transport
+        self._parser = httptools.HttpRequestParser(self)
+        self._queue: deque[Request | _Refusal] = deque()
+        self._exchange: Exchange | None = None
+        self._dispatching = False
+        self._over = False  # nothing more is read from this client
+        self._continue = False  # the client waits for "100 Continue"
+        self._paused_reading = False
+        self._in_head = self._mid_request = False
+        self._head_size = self._body_size = 0
+        self._target = b""
+        self._headers: list[Header] = []
+        self._body: list[bytes] = []
+        self._deadline = server.now() + server.limits.idle_timeout
+
+    # The transport's calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the transport; send small writes at once."""
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
+        sock = transport.get_extra_info("socket")
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._server.connections.add(self)
+
+    def connection_lost(self, _exc: Exception | None) -> None:
+        """Tell the exchange under way that its client has gone."""
+        self._server.forget(self)
+        self._over = True
+        self._queue.clear()
+        if self._exchange is not None:
+            exchange, self._exchange = self._exchange, None
+            self._guarded(exchange.lost)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse, then hand out what is complete."""
+        if self._over:
+            return
+        was_in_head = self._in_head
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._over = True
+        except httptools.HttpParserError:
+            self._refuse(400, "Invalid HTTP request received.")
+        if self._in_head and was_in_head:
+            self._head_size += len(data)
+            if self._head_size > self._server.limits.max_header:
+                self._refuse(431, "Request header fields too large.")
+        elif self._mid_request and not self._in_head:
+            self._deadline = self._server.now() + self._server.limits.read_timeout
+        self._dispatch()
+        if len(self._queue) > _QUEUE and not self._paused_reading:
+            self._paused_reading = True
+            self._transport.pause_reading()
+
+    def pause_writing(self) -> None:
+        """Tell the exchange that the client reads too slowly."""
+        if self._exchange is not None and self._exchange.on_pause is not None:
+            self._guarded(self._exchange.on_pause)
+
+    def resume_writing(self) -> None:
+        """Tell the exchange that the client has caught up."""
+        if self._exchange is not None and self._exchange.on_resume is not None:
+            self._guarded(self._exchange.on_resume)
+
+    # The parser's calls.
+
+    def on_message_begin(self) -> None:
+        """Begin a request."""
+        self._target = b""
+        self._headers = []
+        self._body = []
+        self._head_size = self._body_size = 0
+        self._in_head = self._mid_request = True
+        self._deadline = self._server.now() + self._server.limits.read_timeout
+
+    def on_url(self, url: bytes) -> None:
+        """Take a piece of the target."""
+        self._target += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header."""
+        self._headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        """Refuse at once what will be too large."""
+        self._in_head = False
+        size = len(self._target) + sum(len(name) + len(value) + 4 for name, value in self._headers)
+        if size > self._server.limits.max_header:
+            self._refuse(431, "Request header fields too large.")
+            return
+        for name, value in self._headers:
+            if name == b"content-length" and int(value) > self._server.limits.max_body:
+                self._refuse(413, "Request body too large.")
+            elif name == b"expect" and value.lower() == b"100-continue":
+                self._continue = self._parser.get_http_version() != "1.0"
+
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of the body."""
+        self._continue = False  # it did not wait
+        self._body_size += len(body)
+        if self._body_size > self._server.limits.max_body:
+            self._refuse(413, "Request body too large.")
+        elif not self._over:
+            self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        """Queue the request."""
+        self._mid_request = self._continue = False
+        if self._over:
+            return
+        self._queue.append(
+            Request(
+                self._parser.get_method().decode("latin-1"),
+                self._target,
+                self._headers,
+                self._body[0] if len(self._body) == 1 else b"".join(self._body),
+                keep_alive=self._parser.should_keep_alive() and not self._parser.should_upgrade(),
+                http_1_0=self._parser.get_http_version() == "1.0",
+            )
+        )
+        self._body = []
+
+    # The exchange's calls.
+
+    def send(self, data: bytes) -> None:
+        """Write, or cut a client that does not read."""
+        if self._transport.get_write_buffer_size() > self._server.limits.max_unsent:
+            logger.warning("cut %s: it does not read its answer", self.peer)
+            self.cut(reset=True)
+            return
+        self._transport.write(data)
+
+    def finished(self, exchange: Exchange, *, keep_alive: bool) -> None:
+        """Serve the next request, or hang up."""
+        if exchange is not self._exchange:
+            return
+        self._exchange = None
+        if not keep_alive or self._server.closing:
+            self._queue.clear()
+            self._hang_up()
+            return
+        if not self._mid_request:
+            self._deadline = self._server.now() + self._server.limits.idle_timeout
+        self._dispatch()
+
+    def cut(self, *, reset: bool) -> None:
+        """Drop the connection at once."""
+        self._over = True
+        if reset:
+            with contextlib.suppress(OSError):
+                self._transport.get_extra_info("socket").setsockopt(
+                    socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+                )
+        self._transport.abort()
+
+    def preamble(self) -> bytes:
+        """Header lines of every answer."""
+        return self._server.preamble
+
+    @property
+    def peer(self) -> str:
+        """The client's address."""
+        address = self._transport.get_extra_info("peername")
+        return f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "?"
+
+    # What the server asks.
+
+    def sweep(self, now: float) -> None:
+        """Close or refuse where the client has taken too long."""
+        if self._exchange is not None or now < self._deadline:
+            return
+        if self._over or not self._mid_request:
+            self._transport.abort()
+        else:
+            self._refuse(408, "Request timeout.")
+            self._dispatch()
+
+    def shut(self) -> None:
+        """Close now if idle, else behind the exchange that is under way."""
+        if self._exchange is None:
+            self._transport.close()
+        else:
+            self._exchange.last_on_connection()
+
+    # Inside.
+
+    def _refuse(self, status: int, message: str) -> None:
+        """Queue an answer of the server's own; read nothing after it."""
+        if not self._over:
+            self._over = True
+            self._queue.append(_Refusal(status, message))
+
+    def _dispatch(self) -> None:
+        """Hand out what waits until an exchange stays open."""
+        if self._dispatching:
+            return
+        self._dispatching = True
+        while self._queue and self._exchange is None and not self._transport.is_closing():
+            self._begin(self._queue.popleft())
+        self._dispatching = False
+        if self._paused_reading and len(self._queue) <= _QUEUE // 2:
+            self._paused_reading = False
+            self._transport.resume_reading()
+        if self._continue and self._exchange is None and not self._over:
+            self._continue = False
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def _begin(self, item: Request | _Refusal) -> None:
+        """Open an exchange and call the handler."""
+        if isinstance(item, _Refusal):
+            request = Request("GET", b"/", [], keep_alive=False)
+            self._exchange = Exchange(request, self)
+            self._exchange.respond(item.status, item.message.encode(), "text/plain; charset=utf-8")
+            return
+        exchange = self._exchange = Exchange(item, self)
+        if self._server.closing:
+            exchange.last_on_connection()
+        try:
+            self._server.handler(exchange)
+        except Exception:
+            logger.exception("%s %s: the handler failed", item.method, item.path)
+            if exchange.started:
+                exchange.abort()
+            elif not exchange.closed:
+                exchange.respond(500, b"Internal Server Error", "text/plain; charset=utf-8")
+
+    def _hang_up(self) -> None:
+        """End the connection so that a client that is still sending can read the answer."""
+        if self._over and self._mid_request and self._transport.can_write_eof():
+            self._transport.write_eof()
+            self._deadline = self._server.now() + _LINGER_S
+        else:
+            self._over = True
+            self._transport.close()
+
+    def _guarded(self, callback: Callable[[], None]) -> None:
+        """Call back, and log what goes wrong there."""
+        try:
+            callback()
+        except Exception:
+            logger.exception("%s: a callback of the handler failed", self.peer)
