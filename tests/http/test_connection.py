@@ -1,0 +1,308 @@
+"""A connection understands any chunking, and answers or drops whatever it is sent."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvbench.http.connection import Connection, Limits
+from kvbench.http.server import Server
+
+if TYPE_CHECKING:
+    from kvbench.http.exchange import Exchange
+
+LIMITS = Limits(
+    max_body=1000, max_header=2000, max_unsent=100_000, idle_timeout=60, read_timeout=60
+)
+
+
+class FakeSocket:
+    """Takes options."""
+
+    def setsockopt(self, *_: object) -> None:
+        """Take one."""
+
+
+class FakeTransport(asyncio.Transport):
+    """Remembers what was written; a client that reads nothing leaves it in the buffer."""
+
+    def __init__(self) -> None:
+        super().__init__({"socket": FakeSocket(), "peername": ("test", 1)})
+        self.written = b""
+        self.buffered = 0
+        self.closed = False
+        self.reading = True
+
+    def write(self, data: bytes) -> None:
+        """Remember."""
+        assert not self.closed
+        self.written += data
+
+    def get_write_buffer_size(self) -> int:
+        """Return what the test says."""
+        return self.buffered
+
+    def is_closing(self) -> bool:
+        """Return whether it was closed."""
+        return self.closed
+
+    def close(self) -> None:
+        """Close."""
+        self.closed = True
+
+    abort = close
+
+    def can_write_eof(self) -> bool:
+        """Return that it can."""
+        return True
+
+    def write_eof(self) -> None:
+        """Take no more writes."""
+
+    def pause_reading(self) -> None:
+        """Remember."""
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        """Remember."""
+        self.reading = True
+
+
+def echo(exchange: Exchange) -> None:
+    """Answer with everything that was understood of the request."""
+    request = exchange.request
+    seen = [
+        request.method,
+        request.path,
+        request.query,
+        [[n.decode("latin-1"), v.decode("latin-1")] for n, v in request.headers],
+        request.body.decode("latin-1"),
+    ]
+    exchange.respond(200, json.dumps(seen).encode())
+
+
+def talk(pieces: list[bytes], handler=echo) -> FakeTransport:
+    """Feed pieces to a connection; return its transport."""
+
+    async def scene() -> FakeTransport:
+        server = Server(handler, LIMITS, "test")
+        transport = FakeTransport()
+        connection = Connection(server)
+        connection.connection_made(transport)
+        for piece in pieces:
+            if not transport.closed:
+                connection.data_received(piece)
+        connection.connection_lost(None)
+        return transport
+
+    return asyncio.run(scene())
+
+
+def bodies(written: bytes) -> list[bytes]:
+    """Return the bodies of answers that have a length."""
+    found = []
+    while written:
+        head, _, rest = written.partition(b"\r\n\r\n")
+        length = int(head.split(b"content-length: ")[1].split(b"\r\n")[0])
+        found.append(rest[:length])
+        written = rest[length:]
+    return found
+
+
+def post(body: bytes, *headers: str) -> bytes:
+    """Return a POST."""
+    lines = "".join(f"{line}\r\n" for line in headers)
+    head = f"POST /p?q HTTP/1.1\r\nHost: x\r\n{lines}Content-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.binary(max_size=60), min_size=1, max_size=4), st.data())
+def test_any_chunking_of_requests_gets_the_same_answers(sent: list[bytes], data: st.DataObject):
+    """However the bytes are cut up, and however many requests are sent ahead."""
+    stream = b"".join(post(body, "X-N: a b ") for body in sent)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=12)))
+    edges = [0, *cuts, len(stream)]
+    pieces = [stream[a:b] for a, b in pairwise(edges) if b > a]
+    answers = bodies(talk(pieces).written)
+    assert answers == bodies(talk([stream]).written)
+    assert [json.loads(answer)[4].encode("latin-1") for answer in answers] == sent
+
+
+def test_one_byte_at_a_time_is_understood():
+    """The worst chunking, with a body in chunks of its own."""
+    stream = (
+        b"POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
+        b"GET /b HTTP/1.1\r\nHost: x\r\n\r\n"
+    )
+    answers = bodies(talk([stream[i : i + 1] for i in range(len(stream))]).written)
+    assert [json.loads(answer)[1::3] for answer in answers] == [["/a", "abc"], ["/b", ""]]
+    assert json.loads(answers[1])[3] == [["host", "x"]]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.binary(min_size=1, max_size=300), max_size=6))
+def test_arbitrary_bytes_are_answered_or_dropped(pieces: list[bytes]):
+    """Nothing that a client sends raises."""
+    written = talk(pieces).written
+    assert written == b"" or written.startswith(b"HTTP/1.1 ")
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_a_damaged_request_is_answered_or_dropped(data: st.DataObject):
+    """One byte of a good request replaced, removed or doubled."""
+    good = post(b"hello", "Expect: 100-continue", "X-A: b")
+    at = data.draw(st.integers(0, len(good) - 1))
+    new = data.draw(st.binary(max_size=3))
+    written = talk([good[:at] + new + good[at + 1 :]]).written
+    assert written == b"" or written.startswith(b"HTTP/1.1 ")
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        pytest.param(b"nonsense\r\n\r\n", b"400", id="no HTTP"),
+        pytest.param(post(b"x" * 1001), b"413", id="a body over the limit"),
+        pytest.param(
+            b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3e9\r\n"
+            + b"x" * 1001
+            + b"\r\n0\r\n\r\n",
+            b"413",
+            id="a body over the limit that did not say so",
+        ),
+        pytest.param(
+            b"GET / HTTP/1.1\r\nA: " + b"x" * 2000 + b"\r\n\r\n", b"431", id="a head over the limit"
+        ),
+        pytest.param(
+            b"POST / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+            b"400",
+            id="two framings at once, as smugglers send",
+        ),
+    ],
+)
+def test_what_cannot_be_served_is_refused(sent: bytes, status: bytes):
+    """With the status that says why, and the end of the connection."""
+    transport = talk([sent])
+    assert transport.written.startswith(b"HTTP/1.1 " + status)
+    assert b"connection: close\r\n" in transport.written
+
+
+def test_a_head_that_never_ends_is_refused_before_it_is_kept():
+    """The limit holds although no header is complete."""
+    transport = talk([b"GET / HTTP/1.1\r\nA: "] + [b"x" * 500] * 8)
+    assert transport.written.startswith(b"HTTP/1.1 431 ")
+
+
+def test_a_refusal_waits_for_its_turn():
+    """Requests sent before the bad one are answered first."""
+    written = talk([post(b"1") + b"\x00garbage\r\n\r\n"]).written
+    assert written.startswith(b"HTTP/1.1 200 OK")
+    assert written.count(b"HTTP/1.1 ") == 2
+    assert b"HTTP/1.1 400 Bad Request" in written
+
+
+def test_a_client_that_waits_to_be_asked_is_asked():
+    """`Expect: 100-continue` gets its go-ahead before the body, and then its answer."""
+    good = post(b"hello", "Expect: 100-continue")
+    head, body = good[:-5], good[-5:]
+    assert talk([head]).written == b"HTTP/1.1 100 Continue\r\n\r\n"
+    written = talk([head, body]).written
+    assert json.loads(written.split(b"\r\n\r\n")[-1])[4] == "hello"
+
+
+def test_a_client_that_asks_to_upgrade_is_answered_in_the_old_protocol():
+    """And nothing that it sends afterwards is read."""
+    written = talk(
+        [b"GET /u HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n\x01\x02"]
+    ).written
+    assert json.loads(written.split(b"\r\n\r\n")[1])[1] == "/u"
+    assert b"connection: close" in written
+
+
+def test_a_handler_that_raises_costs_its_request_only(caplog: pytest.LogCaptureFixture):
+    """500, a line in the log, and the next request is served."""
+
+    def handler(exchange: Exchange) -> None:
+        if exchange.request.body == b"bad":
+            raise ZeroDivisionError
+        exchange.respond(200, b"fine")
+
+    written = talk([post(b"bad") + post(b"good")], handler).written
+    assert written.startswith(b"HTTP/1.1 500 Internal Server Error")
+    assert written.endswith(b"fine")
+    assert "POST /p: the handler failed" in caplog.text
+
+
+def test_a_handler_that_raises_in_mid_answer_cuts_the_connection():
+    """The client must not take the half for the whole."""
+
+    def handler(exchange: Exchange) -> None:
+        exchange.start(200, [], None)
+        raise ZeroDivisionError
+
+    transport = talk([post(b"")], handler)
+    assert transport.closed
+    assert b"0\r\n\r\n" not in transport.written.split(b"\r\n\r\n", 1)[1]
+
+
+def test_a_client_that_does_not_read_is_cut():
+    """What waits for a slow reader is bounded."""
+
+    async def scene() -> None:
+        held: list[Exchange] = []
+        connection = Connection(Server(held.append, LIMITS, "test"))
+        transport = FakeTransport()
+        connection.connection_made(transport)
+        connection.data_received(post(b""))
+        exchange = held[0]
+        exchange.start(200, [], None)
+        transport.buffered = LIMITS.max_unsent + 1
+        exchange.write(b"more")
+        assert transport.closed
+
+    asyncio.run(scene())
+
+
+def test_a_slow_reader_is_announced():
+    """The handler hears when to pause and when to go on."""
+
+    async def scene() -> None:
+        held: list[Exchange] = []
+        heard: list[str] = []
+        connection = Connection(Server(held.append, LIMITS, "test"))
+        connection.connection_made(FakeTransport())
+        connection.pause_writing()
+        connection.data_received(post(b""))
+        held[0].on_pause = lambda: heard.append("pause")
+        held[0].on_resume = lambda: heard.append("resume")
+        connection.pause_writing()
+        connection.resume_writing()
+        assert heard == ["pause", "resume"]
+
+    asyncio.run(scene())
+
+
+def test_requests_sent_far_ahead_are_not_read():
+    """Reading pauses while many wait, and goes on when they have been answered."""
+
+    async def scene() -> None:
+        held: list[Exchange] = []
+        connection = Connection(Server(held.append, LIMITS, "test"))
+        transport = FakeTransport()
+        connection.connection_made(transport)
+        connection.data_received(post(b"") * 40)
+        assert len(held) == 1
+        assert not transport.reading
+        while not held[-1].closed:
+            held[-1].respond(200, b"")
+        assert len(held) == 40
+        assert transport.reading
+
+    asyncio.run(scene())
