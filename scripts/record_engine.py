@@ -1,15 +1,17 @@
 """Record what a real vLLM's scheduler and prefix cache do, step by step.
 
 Runs inside the Python that has vLLM 0.32.0 (not kvbench's own), with the engine in this very
-process, and writes one gzipped file of JSON lines that `tests/engine/recording.py` reads:
+process, and writes one gzipped file of JSON lines that `tests/recordings.py` reads:
 
 1. a header: vLLM's version, the engine's settings, its counters at the end;
-2. one row per request: when it was added (before which step), what it asked, what came back;
+2. one row per request: when it was added (before which step), what it asked, what came back. A
+   prompt is [row, n, rest]: the first n tokens of that row's prompt and answer, then the rest;
 3. one row per step: tokens scheduled for each request, in order; requests preempted; requests
-   aborted and whether the cache was reset before it; KV events as stored and removed.
+   aborted and whether the cache was reset before it; KV events; blocks free at its end.
 
-Block hashes are numbered in the order in which they first appear, so the file does not depend on
-vLLM's hash function. The scenario is made from a seed, so the same command writes the same file:
+In events, block hashes are numbered in the order in which they first appear, so the file does not
+depend on vLLM's hash function: ["stored", parent, hashes, CRC-32 of the token ids], ["removed",
+hash], ["cleared"]. The scenario is made from a seed, so the same command writes the same file:
 
     python scripts/record_engine.py MODEL OUT --seed 1 --num-gpu-blocks 90 --max-num-seqs 16
 """
@@ -21,6 +23,8 @@ import gzip
 import json
 import os
 import random
+import zlib
+from array import array
 from pathlib import Path
 from typing import Any
 
@@ -110,23 +114,22 @@ class Recorder:
     def publish(self, batch: Any) -> None:
         """Note a batch of KV events."""
         for event in batch.events:
-            kind = type(event).__name__
-            hashes = [self._number(key) for key in getattr(event, "block_hashes", ())]
-            if kind == "BlockStored":
-                parent = event.parent_block_hash
-                self.steps[-1]["events"].append(
-                    [
-                        "stored",
-                        None if parent is None else self._number(parent),
-                        hashes,
-                        event.token_ids,
-                    ]
-                )
-            else:
-                self.steps[-1]["events"].append([kind, hashes])
+            self.steps[-1]["events"] += self._translate(event)
 
     def shutdown(self) -> None:
         """Nothing to close."""
+
+    def _translate(self, event: Any) -> list[list[Any]]:
+        """Return an event as rows; one that removes several blocks is several."""
+        kind = type(event).__name__
+        if kind == "BlockRemoved":
+            return [["removed", self._number(key)] for key in event.block_hashes]
+        if kind == "AllBlocksCleared":
+            return [["cleared"]]
+        parent = event.parent_block_hash
+        parent = None if parent is None else self._number(parent)
+        hashes = [self._number(key) for key in event.block_hashes]
+        return [["stored", parent, hashes, zlib.crc32(array("I", event.token_ids).tobytes())]]
 
     def _number(self, key: Any) -> int:
         """Return the number of a block hash: how many others were seen before it."""
@@ -198,6 +201,26 @@ def play(args: argparse.Namespace, rows: list[dict[str, Any]]) -> dict[str, Any]
     }
 
 
+def shared_length(left: list[int], right: list[int]) -> int:
+    """Return how many tokens two sequences have in common at their beginning."""
+    for index, (a, b) in enumerate(zip(left, right, strict=False)):
+        if a != b:
+            return index
+    return min(len(left), len(right))
+
+
+def condense(rows: list[dict[str, Any]]) -> None:
+    """Write each prompt as the longest beginning that an earlier row has, and the rest."""
+    whole: list[list[int]] = []
+    for row in rows:
+        prompt = row["prompt"]
+        lengths = [shared_length(prompt, earlier) for earlier in whole]
+        best = max(range(len(whole)), key=lengths.__getitem__, default=0)
+        shared = lengths[best] if lengths else 0
+        whole.append(prompt + row.get("output", []))
+        row["prompt"] = [best, shared, prompt[shared:]]
+
+
 def main() -> None:
     """Record one scenario."""
     args = arguments()
@@ -206,6 +229,7 @@ def main() -> None:
     rows = scenario(args)
     played = play(args, rows)
     settings = {key: value for key, value in vars(args).items() if key not in {"model", "out"}}
+    condense(rows)
     header = {
         "recorded": "vLLM on a CPU, in process, scripts/record_engine.py",
         "vllm": vllm.__version__,

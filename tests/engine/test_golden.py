@@ -1,0 +1,105 @@
+"""The engine against recordings of the real one: equal, row for row and event for event."""
+
+import pytest
+from recordings import Events, OneSecond, load, request_of
+
+from kvbench.engine.scheduler import Engine
+
+STEPPED = [
+    "small_budget",
+    "two_seqs",
+    "long_prefill",
+    "preempt_abort",
+    "resets",
+    "no_caching",
+    "block64",
+    "tiny_pool",
+]
+
+
+def counters_of(engine):
+    """Return the counters that vLLM has as well, by its names."""
+    counters = engine.counters
+    return {
+        "prefix_cache_queries": counters.prefix_cache_queries,
+        "prefix_cache_hits": counters.prefix_cache_hits,
+        "num_preemptions": counters.num_preemptions,
+        "prompt_tokens": counters.prompt_tokens,
+        "generation_tokens": counters.generation_tokens,
+    }
+
+
+def drain(engine):
+    """Step until nothing is left; return tokens, cached tokens and finish reason by request."""
+    answers = {}
+    while engine.has_work:
+        for output in engine.step(0.0).outputs:
+            tokens = answers.get(output.request_id, ([], 0, None))[0]
+            tokens += output.token_ids
+            answers[output.request_id] = (tokens, output.cached_tokens, output.finish_reason)
+    return answers
+
+
+@pytest.mark.parametrize("name", ["serial_public", "serial_tight"])
+def test_one_request_at_a_time_hits_what_the_real_engine_hit(name):
+    """Every row's cached tokens, and the whole stream of KV events, resets included."""
+    recording, events = load(name), Events()
+    engine = Engine(recording.config, OneSecond(), events)
+    for row in recording.rows.values():
+        engine.add(request_of(row))
+        tokens, cached, reason = drain(engine)[row["id"]]
+        assert (row["id"], tokens, cached, reason) == (
+            row["id"],
+            row["output"],
+            row["cached"],
+            row["finish"],
+        )
+        if row.get("reset_after"):
+            assert engine.reset_prefix_cache()
+    assert events.rows == recording.header["events"]
+
+
+@pytest.mark.parametrize("name", ["batch_tight", "batch_preempt"])
+def test_all_requests_at_once_hit_what_the_real_engine_hit(name):
+    """All 90 rows, and all counters: what is queried, hit, preempted and generated."""
+    recording = load(name)
+    engine = Engine(recording.config, OneSecond())
+    for row in recording.rows.values():
+        engine.add(request_of(row))
+    cached = {name: answer[1] for name, answer in drain(engine).items()}
+    assert cached == {row["id"]: row["cached"] for row in recording.rows.values()}
+    assert counters_of(engine) == recording.header["counters"]
+
+
+@pytest.mark.parametrize("name", STEPPED)
+def test_every_step_schedules_what_the_real_engine_scheduled(name):
+    """Tokens per request and their order, preemptions, events, free blocks, after every step."""
+    recording, events = load(name), Events()
+    engine = Engine(recording.config, OneSecond(), events)
+    rows = list(recording.rows.values())
+    answers = {row["id"]: [] for row in rows}
+    for number, step in enumerate(recording.steps):
+        while rows and rows[0]["before_step"] <= number:
+            engine.add(request_of(rows.pop(0)))
+        if "aborted" in step:
+            assert engine.abort(step["aborted"]).finish_reason == "abort"
+        if "reset" in step:
+            assert engine.reset_prefix_cache() == step["reset"]
+        result = engine.step(float(number))
+        assert list(map(list, result.scheduled_tokens.items())) == step["scheduled"]
+        assert sorted(result.preempted) == step["preempted"]
+        if step["scheduled"] or step["events"]:  # an idle engine keeps "cleared" to itself
+            assert events.take() == step["events"]
+        assert engine.pool.free == step["free"]
+        for output in result.outputs:
+            row = recording.rows[output.request_id]
+            answers[output.request_id] += output.token_ids
+            assert output.cached_tokens == row["cached"]
+            assert output.finish_reason in {None, row["finish"]}
+    assert not engine.has_work
+    assert all(
+        answers[row["id"]] == row["output"]
+        for row in recording.rows.values()
+        if row["finish"] != "abort"
+    )
+    assert counters_of(engine) == recording.header["counters"]
