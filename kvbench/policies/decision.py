@@ -8,10 +8,14 @@ draws from a generator that it was given. The router tells it what became of eac
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+Reason = Literal["prefix", "load", "turn", "random", "session", "only"]
+"""Why a pod was chosen: its cached prefix, its load, its turn, chance, the session's home, or
+because it was the only one offered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,23 +79,41 @@ class Decision:
     Attributes:
         pod: The chosen pod.
         policy: Who chose.
-        reason: One word of a small closed set, fit to be a metric label: "prefix", "load",
-            "turn", "random", "session", "only".
+        reason: Why, in one word of a small closed set, fit to be a metric label.
         matched_tokens: Prompt tokens believed cached on the chosen pod.
         candidates: All pods that could have been chosen, the chosen one included.
     """
 
     pod: str
     policy: str
-    reason: str
+    reason: Reason
     matched_tokens: int
     candidates: tuple[Candidate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a request that was placed.
+
+    Attributes:
+        ttft_s: Seconds from sending it to its first token; None where that cannot be told: it
+            failed, or was answered in one piece.
+        prompt_tokens: As the pod counted them; None if it did not say.
+        cached_tokens: Of those, found in the pod's cache; None if it did not say.
+    """
+
+    ttft_s: float | None = None
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
 
 
 class Policy(Protocol):
     """Chooses a pod for a request."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """The word by which it is asked for."""
+        ...
 
     def choose(self, request: RouteRequest, pods: Sequence[PodState], now: float) -> Decision:
         """Return the decision for `request` among `pods` (never empty) at `now` seconds."""
@@ -99,6 +121,12 @@ class Policy(Protocol):
 
     def placed(self, request: RouteRequest, pod: str, now: float) -> None:
         """Learn that `request` was sent to `pod`: its blocks will be there."""
+        ...
+
+    def finished(
+        self, request: RouteRequest, decision: Decision, outcome: Outcome, now: float
+    ) -> None:
+        """Learn what became of `request`, which was sent where `decision` said."""
         ...
 
     def forget(self, pod: str) -> None:

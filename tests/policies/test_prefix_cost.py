@@ -1,0 +1,141 @@
+"""Cache against load, in seconds."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvbench.policies.decision import Outcome, PodState, RouteRequest
+from kvbench.policies.prefix_cost import PrefixCost
+from kvbench.policies.rates import Rates
+from kvbench.seeds import rng
+
+
+def request(*blocks: int, rest: int = 10) -> RouteRequest:
+    """Return a request of these blocks of 64 tokens, and a rest."""
+    return RouteRequest("r", "m", blocks, 64, 64 * len(blocks) + rest)
+
+
+def warm(pod: str, *blocks: int) -> PrefixCost:
+    """Return a policy that has sent these blocks to `pod`, with the prior's rates."""
+    policy = PrefixCost(rng(0))
+    policy.placed(request(*blocks), pod, 0.0)
+    return policy
+
+
+LONG = tuple(range(100))  # 6,400 tokens, 0.64 s of prefill by the prior
+
+
+@pytest.mark.parametrize(
+    ("waiting", "in_flight", "expected"),
+    [
+        pytest.param(0, 0, "warm", id="an idle warm pod wins"),
+        pytest.param(7_900, 1, "warm", id="waiting 0.79 s is cheaper than 0.64 s and a quarter"),
+        pytest.param(8_100, 1, "cold", id="waiting 0.81 s is dearer than 0.64 s and a quarter"),
+        pytest.param(0, 100, "warm", id="a hundred beside it cost 0.2 s, less than 0.8"),
+        pytest.param(0, 500, "cold", id="five hundred beside it cost 1.0 s"),
+    ],
+)
+def test_a_hot_prefix_spills_exactly_when_that_is_cheaper(waiting, in_flight, expected):
+    """The figures are the prior's: 0.1 ms a token, 1 ms a neighbour, 10 own tokens uncached."""
+    policy = warm("warm", *LONG)
+    pods = [PodState("warm", in_flight, waiting), PodState("cold")]
+
+    assert policy.choose(request(*LONG), pods, 0.0).pod == expected
+
+
+def test_once_spilled_both_pods_are_warm():
+    """The second pod is remembered from the placement on."""
+    policy = warm("a", *LONG)
+    policy.placed(request(*LONG), "b", 1.0)
+
+    decision = policy.choose(request(*LONG), [PodState("a", 9), PodState("b", 1)], 2.0)
+
+    assert (decision.pod, decision.reason, decision.matched_tokens) == ("b", "prefix", 6400)
+
+
+def test_a_cold_prompt_goes_to_the_pod_with_the_least_to_do():
+    """Waiting tokens and requests beside it, in one figure."""
+    policy = PrefixCost(rng(0))
+    pods = [PodState("a", 1, 900), PodState("b", 3, 0), PodState("c", 20, 0)]
+
+    decision = policy.choose(request(1, 2), pods, 0.0)
+
+    assert (decision.pod, decision.reason) == ("b", "load")
+
+
+def test_a_burst_of_one_new_prompt_shares_the_first_pod_until_that_costs_more():
+    """Thirty at once: one computes, those behind it wait for that, and later ones spill."""
+    policy = PrefixCost(rng(0))
+    pods = [PodState(name) for name in "abcd"]
+    chosen = []
+    for _ in range(30):
+        decision = policy.choose(request(*LONG, rest=200), pods, 0.0)
+        policy.placed(request(*LONG, rest=200), decision.pod, 0.0)
+        pod = next(pod for pod in pods if pod.name == decision.pod)
+        pod.in_flight += 1
+        pod.in_flight_prefill_tokens += 6600 - decision.matched_tokens
+        chosen.append(decision.pod)
+
+    assert chosen[0] == chosen[1]
+    assert len(set(chosen)) == 4
+
+
+def test_candidates_say_what_their_cost_is_made_of():
+    """The terms in seconds add up to the cost."""
+    decision = warm("a", *LONG).choose(
+        request(*LONG), [PodState("a", 2, 300), PodState("b", 1, 5)], 0.0
+    )
+
+    for candidate in decision.candidates:
+        seconds = sum(term for name, term in candidate.terms.items() if name.endswith("_s"))
+        assert candidate.cost == pytest.approx(seconds)
+    first = decision.candidates[0]
+    assert first.terms["prefill_s"] == pytest.approx(1e-4 * (300 + 10))
+    assert first.terms["others_s"] == pytest.approx(1e-4 * 10 * 2.25)
+    assert first.terms["beside_s"] == pytest.approx(1e-3 * 2)
+
+
+def test_slow_pods_teach_that_a_prefix_is_worth_waiting_for():
+    """At 500 tokens a second a hundred neighbours do not outweigh a cached prompt."""
+    policy = warm("warm", *LONG)
+    crowd = [PodState("warm", 500), PodState("cold")]
+    assert policy.choose(request(*LONG), crowd, 0.0).pod == "cold"
+    for tokens in range(50, 6450, 16):
+        told = RouteRequest("r", "m", (), 64, tokens)
+        decision = policy.choose(told, [PodState("cold")], 0.0)
+        policy.finished(told, decision, Outcome(tokens / 500, tokens, 0), 0.0)
+
+    assert policy.rates.prefill == pytest.approx(1 / 500, rel=0.05)
+    assert policy.choose(request(*LONG), crowd, 0.0).pod == "warm"
+
+
+def test_an_answer_without_times_or_counts_teaches_nothing():
+    """Unknown is not zero."""
+    rates = Rates()
+    policy = PrefixCost(rng(0), rates=rates)
+    decision = policy.choose(request(1), [PodState("a")], 0.0)
+    for _ in range(20):
+        policy.finished(request(1), decision, Outcome(), 0.0)
+
+    assert (rates.base, rates.prefill, rates.beside) == (0.01, 1e-4, 1e-3)
+
+
+@given(
+    loads=st.lists(st.tuples(st.integers(0, 100), st.integers(0, 50_000)), min_size=2, max_size=6),
+    chosen=st.integers(0, 5),
+)
+def test_more_load_never_makes_a_pod_more_attractive(loads, chosen):
+    """Adding work to a pod that was not chosen leaves the choice as it was."""
+    policy = warm("p0", *LONG)
+    pods = [PodState(f"p{i}", *load) for i, load in enumerate(loads)]
+    before = policy.choose(request(*LONG), pods, 0.0)
+    loser = pods[chosen % len(pods)]
+    if loser.name != before.pod:
+        loser.in_flight += 3
+        loser.in_flight_prefill_tokens += 500
+
+        costs = {c.pod: c.cost for c in policy.choose(request(*LONG), pods, 0.0).candidates}
+
+        assert costs[before.pod] <= costs[loser.name]
