@@ -33,8 +33,9 @@ class Events:
         self.rows = []
         self._numbers = {}
 
-    def block_stored(self, block_hashes, parent, token_ids, request):
+    def block_stored(self, block_hashes, parent, token_ids, request, start):
         """Note stored blocks: their parent, themselves, and the CRC-32 of their tokens."""
+        assert (start == 0) == (parent is None)
         assert request.id
         parent = None if parent is None else self._number(parent)
         crc = zlib.crc32(array("I", token_ids).tobytes())

@@ -34,9 +34,10 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from kvbench.engine.publication import prompt_keys
 from kvbench.engine.values import EngineCounters, StepResult, TokenOutput
 from kvbench.errors import InputError
-from kvbench.kvcache.blocks import BlockChain, PromptKeys
+from kvbench.kvcache.blocks import BlockChain
 from kvbench.kvcache.manager import BlockTable, CacheManager
 from kvbench.kvcache.pool import BlockPool
 
@@ -65,9 +66,9 @@ class _Sequence:
     )
 
     def __init__(self, request: EngineRequest, block_size: int) -> None:
-        keys = PromptKeys(request.cache_salt, request.lora_name, request.mm_hashes)
+        keys, prompt = prompt_keys(request), request.prompt_token_ids
         self.request = request
-        self.chain = BlockChain(request.prompt_token_ids, block_size, keys, owner=request.id)
+        self.chain = BlockChain(prompt, block_size, keys, owner=request.id)
         self.table = BlockTable(self.chain)
         self.computed = 0
         self.generated = 0
@@ -97,6 +98,7 @@ class _Relay:
             chain.parent_of(first),
             chain.tokens[first * size : last * size],
             self._live[chain.owner].request,
+            first * size,
         )
 
     def removed(self, block_hash: BlockHash) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Sequence
 
 FinishReason = Literal["stop", "length", "abort"]
 
@@ -131,15 +131,19 @@ class KVEventSink(Protocol):
 
     def block_stored(
         self,
-        block_hashes: Sequence[Hashable],
-        parent: Hashable | None,
+        block_hashes: Sequence[int],
+        parent: int | None,
         token_ids: Sequence[int],
         request: EngineRequest,
+        start: int,
     ) -> None:
-        """Blocks became reusable: consecutive, full, after `parent` (None: from the start)."""
+        """Blocks became reusable: consecutive, full, after `parent` (None: from the start).
+
+        `start` is where the first of `token_ids` stands in the request, prompt and answer.
+        """
         ...
 
-    def block_removed(self, block_hash: Hashable) -> None:
+    def block_removed(self, block_hash: int) -> None:
         """A block was evicted to make room."""
         ...
 

@@ -1,0 +1,187 @@
+"""What to believe of one pod's stream of KV events: a state machine over sequence numbers.
+
+A publisher numbers its batches from 0 and keeps the last few thousand for replay. Messages may get
+lost, come twice, or begin anew with 0 because the engine was restarted. The feed is told what came
+in on either socket and answers with orders, in the order in which they must be carried out; it
+opens no socket itself. A replay's answers belong to the order that asked for it: whoever carries
+orders out uses a fresh socket for each replay, and gives up on one when the next is ordered.
+
+- The next number in turn is applied.
+- A number too high is a gap: a replay of what is missing is ordered, and what comes in meanwhile
+  waits. The first contact is a gap from 0, unless it is batch 0.
+- A live number that does not exceed the last live one means that the engine was restarted: forget
+  the pod. A live number that the replay has already brought is skipped.
+- What no replay can bring is lost for good. Then the pod is forgotten, because a lost removal would
+  be believed for ever, and counts as degraded: what is known of it is true but not complete.
+
+Trust: *cold* while nothing is known, *exact* while every batch since the pod's start, or since it
+last cleared its cache, was applied, *degraded* otherwise. It comes with a reason for people.
+
+A restart that skips straight past the last number cannot be seen in numbers alone; whoever notices
+that the process is another one calls `restarted`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from kvbench.kvcache.events import END_OF_REPLAY
+
+if TYPE_CHECKING:
+    from kvbench.kvcache.events import Message
+
+TrustLevel: TypeAlias = Literal["cold", "exact", "degraded"]
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """How far the index may be believed about a pod, and why."""
+
+    level: TrustLevel
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """Decode this payload and apply it to the index."""
+
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Drop everything that the index knows of the pod."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Ask the publisher for all batches from number `start` on."""
+
+    start: int
+
+
+Order: TypeAlias = Apply | Forget | Replay
+
+
+class EventFeed:
+    """The state of one publisher: a pod, or one data-parallel rank of it.
+
+    Args:
+        can_replay: Whether there is a replay socket. Without one every gap is a loss.
+        most_pending: Live messages kept while a replay is under way; beyond that they are dropped
+            and asked for again.
+
+    Attributes:
+        trust: How far the pod's part of the index may be believed.
+        gaps: How often a number was missing.
+        lost: Batches that no replay could bring.
+        restarts: How often the engine began anew.
+    """
+
+    def __init__(self, *, can_replay: bool = True, most_pending: int = 10_000) -> None:
+        self.trust = Trust("cold", "no batch yet")
+        self.gaps = 0
+        self.lost = 0
+        self.restarts = 0
+        self._can_replay = can_replay
+        self._most_pending = most_pending
+        self._next = 0
+        self._last_live = -1
+        self._last_payload: bytes | None = None
+        self._pending: dict[int, bytes] = {}
+        self._replay_from: int | None = None
+
+    @property
+    def replaying(self) -> bool:
+        """Whether a replay was ordered and has not ended."""
+        return self._replay_from is not None
+
+    def published(self, message: Message) -> list[Order]:
+        """Take a message of the live stream."""
+        orders: list[Order] = []
+        if message.seq <= self._last_live:
+            if message.payload == self._last_payload:
+                return orders
+            orders += self.restarted("sequence numbers began anew")
+        self._last_live, self._last_payload = message.seq, message.payload
+        if message.seq < self._next:
+            return orders
+        if len(self._pending) < self._most_pending:
+            self._pending[message.seq] = message.payload
+        if not self.replaying:
+            orders += self._proceed()
+        return orders
+
+    def replayed(self, message: Message) -> list[Order]:
+        """Take a message of the replay; its end is one with the number -1."""
+        if message.seq == END_OF_REPLAY:
+            return self.replay_ended()
+        if message.seq < self._next or not self.replaying:
+            return []
+        orders = self._lose_until(message.seq) if message.seq > self._next else []
+        return [*orders, self._apply(message.payload)]
+
+    def replay_ended(self) -> list[Order]:
+        """Take note that nothing more will come: the end was reached, or waiting for it was.
+
+        If the replay brought nothing of what was missing, that is lost.
+        """
+        start, self._replay_from = self._replay_from, None
+        if start is None:
+            return []
+        self._pending = {seq: data for seq, data in self._pending.items() if seq >= self._next}
+        orders: list[Order] = []
+        if start == self._next and self._pending and start not in self._pending:
+            orders += self._lose_until(min(self._pending))
+        return orders + self._proceed()
+
+    def restarted(self, reason: str = "the pod was restarted") -> list[Order]:
+        """Take note that the engine is a new one: its cache is empty, its numbers begin at 0."""
+        self.restarts += 1
+        self._next = 0
+        self._last_live = -1
+        self._pending.clear()
+        self._replay_from = None
+        self.trust = Trust("cold", reason)
+        return [Forget(reason)]
+
+    def spoiled(self, reason: str) -> list[Order]:
+        """Take note that a batch could not be read: what it said is lost."""
+        self.lost += 1
+        self.trust = Trust("degraded", reason)
+        return [Forget(reason)]
+
+    def cleared(self) -> None:
+        """Take note that the pod cleared its cache: from here on everything is known again."""
+        self.trust = Trust("exact", "every batch since the cache was cleared")
+
+    def _proceed(self) -> list[Order]:
+        """Apply what waits and is in turn; order a replay of what is missing before the rest."""
+        orders: list[Order] = []
+        while self._next in self._pending:
+            orders.append(self._apply(self._pending.pop(self._next)))
+        if not self._pending:
+            return orders
+        self.gaps += 1
+        if not self._can_replay:
+            return orders + self._lose_until(min(self._pending)) + self._proceed()
+        self._replay_from = self._next
+        return [*orders, Replay(self._next)]
+
+    def _apply(self, payload: bytes) -> Order:
+        """Count a batch as applied."""
+        self._next += 1
+        if self.trust.level == "cold":
+            self.trust = Trust("exact", "every batch since the pod's start")
+        return Apply(payload)
+
+    def _lose_until(self, seq: int) -> list[Order]:
+        """Give up the batches before number `seq`."""
+        reason = f"batches {self._next} to {seq - 1} are lost"
+        self.lost += seq - self._next
+        self._next = seq
+        self.trust = Trust("degraded", reason)
+        return [Forget(reason)]

@@ -1,0 +1,316 @@
+"""Which pods hold which block: an index fed by nothing but KV events.
+
+The index is keyed by kvbench's own chain over token ids (`kvbench.kvcache.blocks`). What an engine
+calls its blocks is an *alias* that means something only for that pod: it is translated when a block
+is stored and looked up when it is removed. So engines may hash as they like, differently from each
+other and from run to run.
+
+Rules:
+
+- A block counts as held from its BlockStored to its last BlockRemoved. Two physical copies of one
+  block are announced twice and removed twice; copies are counted, up to `MOST_COPIES`, since some
+  engines announce reused blocks again without ever removing them.
+- A block whose parent is unknown cannot be placed: its place in the chain is missing. It is parked
+  until the parent comes, and is not held until then.
+- Only what sits in GPU memory and serves attention over the whole context counts. Other media and
+  other cache groups (sliding windows) are skipped.
+- Whether what is known is complete is for `kvbench.kvcache.feed` to say.
+
+A (block, pod) pair takes 32 bytes for the alias and as much for the key, plus two dictionary slots:
+about 150 bytes with one holder, less with several.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from kvbench.kvcache.blocks import ROOT, hash_block, pack_tokens
+from kvbench.kvcache.events import BlockRemoved, BlockStored, EventFormatError, engine_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kvbench.kvcache.blocks import BlockHash, ExtraKey
+    from kvbench.kvcache.events import EngineHash, EventBatch, ExtraValue
+
+MOST_COPIES = 16
+"""Copies of one block that are counted on one pod."""
+
+MOST_PARKED = 65_536
+"""Blocks without a known parent that are kept per pod."""
+
+_ALIAS_BITS = (1 << 60) - 1
+
+
+class _Pod:
+    """What is known of one pod."""
+
+    __slots__ = ("aliases", "bit", "children", "copies", "group", "parked")
+
+    def __init__(self, bit: int) -> None:
+        self.bit = bit
+        self.group: int | None = None
+        self.aliases: dict[int, BlockHash] = {}
+        # Copies beyond the first, by alias.
+        self.copies: dict[int, int] = {}
+        # Blocks that wait for their parent, by alias, and their aliases by the parent's.
+        self.parked: dict[int, tuple[int, bytes, tuple[ExtraKey, ...]]] = {}
+        self.children: dict[int, list[int]] = {}
+
+
+class BlockIndex:
+    """Block hashes of many pods.
+
+    Args:
+        block_size: Tokens per block; all pods must agree.
+
+    Attributes:
+        dropped: Blocks that could be neither placed nor parked.
+    """
+
+    __slots__ = ("_holders", "_pods", "block_size", "dropped")
+
+    def __init__(self, block_size: int) -> None:
+        self.block_size = block_size
+        self.dropped = 0
+        self._pods: dict[str, _Pod] = {}
+        # A bit for each pod that holds the block.
+        self._holders: dict[BlockHash, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._holders)
+
+    @property
+    def pods(self) -> tuple[str, ...]:
+        """Names of the pods that the index knows."""
+        return tuple(self._pods)
+
+    def add(self, pod: str) -> None:
+        """Begin to know a pod, with nothing in it."""
+        if pod not in self._pods:
+            taken = {known.bit for known in self._pods.values()}
+            self._pods[pod] = _Pod(
+                next(1 << n for n in range(len(taken) + 1) if 1 << n not in taken)
+            )
+
+    def remove(self, pod: str) -> None:
+        """Forget a pod altogether."""
+        self.clear(pod)
+        self._pods.pop(pod, None)
+
+    def clear(self, pod: str) -> None:
+        """Forget what a pod holds: it was reset or restarted, or its events were lost."""
+        known = self._pods.get(pod)
+        if known is None:
+            return
+        for block_hash in known.aliases.values():
+            self._release(block_hash, known.bit)
+        self._pods[pod] = _Pod(known.bit)
+
+    def blocks(self, pod: str) -> int:
+        """Return how many different blocks a pod holds."""
+        known = self._pods.get(pod)
+        return len(known.aliases) if known else 0
+
+    def parked(self, pod: str) -> int:
+        """Return how many blocks of a pod wait for an unknown parent."""
+        known = self._pods.get(pod)
+        return len(known.parked) if known else 0
+
+    def contents(self, pod: str) -> set[BlockHash]:
+        """Return the hashes of the blocks that a pod holds."""
+        known = self._pods.get(pod)
+        return set(known.aliases.values()) if known else set()
+
+    def match(self, hashes: Sequence[BlockHash]) -> dict[str, int]:
+        """Return, for each pod, how many blocks it holds of the beginning of `hashes`.
+
+        An engine never takes a prompt's last token from its cache: pass the hashes of the first
+        ⌊(tokens - 1) / block_size⌋ blocks to get what it would really reuse.
+        """
+        alive = 0
+        for known in self._pods.values():
+            alive |= known.bit
+        ends: dict[int, int] = {}
+        for position, block_hash in enumerate(hashes):
+            gone = alive & ~self._holders.get(block_hash, 0)
+            while gone:
+                bit = gone & -gone
+                ends[bit] = position
+                gone ^= bit
+                alive ^= bit
+            if not alive:
+                break
+        return {pod: ends.get(known.bit, len(hashes)) for pod, known in self._pods.items()}
+
+    def apply(self, pod: str, batch: EventBatch) -> bool:
+        """Apply a batch of a pod, which is added if it is new.
+
+        Returns:
+            Whether the batch cleared the pod's cache: what is known of it is complete again.
+
+        Raises:
+            EventFormatError: The pod's blocks are of another size than the index's.
+        """
+        self.add(pod)
+        cleared = False
+        for event in batch.events:
+            known = self._pods[pod]
+            if isinstance(event, BlockStored):
+                self._store(pod, known, event)
+            elif isinstance(event, BlockRemoved):
+                if _in_gpu(event.medium) and event.group_idx in {None, known.group}:
+                    for name in event.block_hashes:
+                        self._evict(known, _alias(name))
+            else:
+                self.clear(pod)
+                cleared = True
+        return cleared
+
+    def correct(self, pod: str, hashes: Sequence[BlockHash], held: int) -> int:
+        """Take an engine's word that it held only the first `held` of these blocks.
+
+        For the case that a copy was counted which does not exist: the pod is no longer believed to
+        hold the block after them, and so nothing behind it in this chain can be matched.
+
+        Returns:
+            How many blocks of the chain the pod was believed to hold beyond.
+        """
+        known = self._pods.get(pod)
+        if known is None or held >= len(hashes):
+            return 0
+        believed = self.match(hashes)[pod]
+        if believed > held:
+            self._release(hashes[held], known.bit)
+        return max(believed - held, 0)
+
+    def _store(self, pod: str, known: _Pod, event: BlockStored) -> None:
+        """Place blocks after their parent, or park them."""
+        if not _in_gpu(event.medium) or not _whole_context(event.kv_cache_spec_kind):
+            return
+        if event.block_size != self.block_size:
+            raise EventFormatError(
+                f"{pod}: expected blocks of {self.block_size} tokens, got {event.block_size}",
+                hint="give the router the pods' --block-size",
+            )
+        if known.group is None:
+            known.group = event.group_idx
+        elif event.group_idx not in {None, known.group}:
+            return
+        tokens = pack_tokens(event.token_ids)
+        if sys.byteorder == "big":
+            tokens.byteswap()
+        data, width = tokens.tobytes(), self.block_size * tokens.itemsize
+        parent = None if event.parent_block_hash is None else _alias(event.parent_block_hash)
+        for index, name in enumerate(event.block_hashes):
+            alias = _alias(name)
+            content = data[index * width : (index + 1) * width]
+            self._place(known, alias, parent, content, _extra_keys(event, index))
+            parent = alias
+
+    def _place(
+        self,
+        known: _Pod,
+        alias: int,
+        parent: int | None,
+        content: bytes,
+        extra: tuple[ExtraKey, ...],
+    ) -> None:
+        """Place one block, and whoever waited for it."""
+        if alias in known.aliases:
+            self._copy(known, alias)
+            return
+        above = ROOT if parent is None else known.aliases.get(parent)
+        if above is None:
+            self._park(known, alias, parent or 0, content, extra)
+            return
+        waiting = [(alias, above, content, extra)]
+        while waiting:
+            alias, above, content, extra = waiting.pop()
+            block_hash = hash_block(above, content, extra)
+            known.aliases[alias] = block_hash
+            self._holders[block_hash] = self._holders.get(block_hash, 0) | known.bit
+            for child in known.children.pop(alias, ()):
+                _, content, extra = known.parked.pop(child)
+                waiting.append((child, block_hash, content, extra))
+
+    def _copy(self, known: _Pod, alias: int) -> None:
+        """Count one more copy of a block; one that was disbelieved is a first copy again."""
+        block_hash = known.aliases[alias]
+        holders = self._holders.get(block_hash, 0)
+        if holders & known.bit:
+            known.copies[alias] = min(known.copies.get(alias, 0) + 1, MOST_COPIES - 1)
+        else:
+            known.copies.pop(alias, None)
+            self._holders[block_hash] = holders | known.bit
+
+    def _park(
+        self, known: _Pod, alias: int, parent: int, content: bytes, extra: tuple[ExtraKey, ...]
+    ) -> None:
+        """Keep a block until its parent is known."""
+        if alias in known.parked:
+            known.copies[alias] = min(known.copies.get(alias, 0) + 1, MOST_COPIES - 1)
+        elif len(known.parked) >= MOST_PARKED:
+            self.dropped += 1
+        else:
+            known.parked[alias] = (parent, content, extra)
+            known.children.setdefault(parent, []).append(alias)
+
+    def _evict(self, known: _Pod, alias: int) -> None:
+        """Drop one copy of a block, and the block with its last."""
+        copies = known.copies.get(alias, 0)
+        if copies > 1:
+            known.copies[alias] = copies - 1
+        elif copies == 1:
+            del known.copies[alias]
+        elif alias in known.aliases:
+            self._release(known.aliases.pop(alias), known.bit)
+        elif alias in known.parked:
+            parent, _, _ = known.parked.pop(alias)
+            known.children[parent].remove(alias)
+            if not known.children[parent]:
+                del known.children[parent]
+
+    def _release(self, block_hash: BlockHash, bit: int) -> None:
+        """Note that the pod of that bit does not hold a block (any more)."""
+        holders = self._holders.get(block_hash, 0) & ~bit
+        if holders:
+            self._holders[block_hash] = holders
+        else:
+            self._holders.pop(block_hash, None)
+
+
+def _alias(name: EngineHash) -> int:
+    """Return an engine's hash as the index keeps it: 60 bits of it."""
+    return engine_hash(name) & _ALIAS_BITS
+
+
+def _in_gpu(medium: str | None) -> bool:
+    """Return whether an event is about GPU memory; those that do not say are."""
+    return medium is None or medium.upper() == "GPU"
+
+
+def _whole_context(kind: str | None) -> bool:
+    """Return whether a cache group's blocks stand for the whole context before them."""
+    return kind is None or "full" in kind or "mla" in kind
+
+
+def _extra_keys(event: BlockStored, index: int) -> tuple[ExtraKey, ...]:
+    """Return the extra keys of a block as the chain tags them; on the wire they are bare."""
+    values = event.extra_keys[index] if event.extra_keys is not None else None
+    if values is None:
+        if event.lora_name:
+            return (("lora", event.lora_name),)
+        return () if event.lora_id is None else (("lora", f"#{event.lora_id}"),)
+    return tuple(_tagged(event, position, value) for position, value in enumerate(values))
+
+
+def _tagged(event: BlockStored, position: int, value: ExtraValue) -> ExtraKey:
+    """Return one extra key with what it is: a LoRA's name comes first, a salt is a lone text."""
+    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], int):
+        return ("mm", str(value[0]), value[1])
+    if isinstance(value, str):
+        lora = position == 0 and value == event.lora_name
+        return ("lora" if lora else "salt", value)
+    return ("other", repr(value))
