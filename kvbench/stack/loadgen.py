@@ -49,7 +49,7 @@ def locust_command(
         "--tokenizer": tokenizer,
         "--isolation": isolation,
         "--block-size": block_size,
-        "--request-timeout": f"{request_timeout_s:g}s",
+        "--request-timeout": f"{request_timeout_s}s",
         "--max-in-flight": max_in_flight,
         "--processes": processes if processes > 1 else None,
     }
