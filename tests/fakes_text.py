@@ -42,7 +42,7 @@ evening kitchen story island : sees finds keeps opens writes builds carries pain
 counts leaves"""
 _NOUNS, _VERBS = (part.split() for part in _WORDS.split(":"))
 _TEXT = [
-    f"{first} {verb} {second} and {third}\n{verb} the {first}, the {third}. [INST] a [/INST] user"
+    f"{first} {verb} {second} and {third}\n{verb} the {first}, the\n{third}. [INST] a [/INST] user"
     for i, first in enumerate(_NOUNS)
     for j, verb in enumerate(_VERBS)
     for second in [_NOUNS[(i + j) % len(_NOUNS)]]

@@ -33,15 +33,18 @@ class _GenerationTag(Extension):
     tags: set[str] = {"generation"}  # noqa: RUF012 - the base class says what it is
 
     def parse(self, parser: Parser) -> list[Node]:
+        """Return the body in place of the tag."""
         next(parser.stream)
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
 def _to_json(value: object, indent: int | None = None) -> str:
+    """Return JSON for a model to read: nothing escaped for HTML or ASCII."""
     return json.dumps(value, ensure_ascii=False, indent=indent)
 
 
 def _raise_exception(message: str) -> NoReturn:
+    """Let a template refuse its messages."""
     raise TemplateError(message)
 
 

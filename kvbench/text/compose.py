@@ -9,8 +9,8 @@ stream of bytes that SHAKE-256 derives from the seed and the key. Hence
   whole block of 16 tokens with probability W^-16, at most 2^-64.
 
 Segments follow one another with a single space between them, and every word is one token. The
-first word of a whole text has no space before it, so its token is the bare form of the word
-(`opening_id`); everywhere else `ids` holds. Not for use by several threads at once.
+first word of a whole text has no space before it, so its token may be another form of the word
+(`opening_ids`); everywhere else `ids` holds. Not for use by several threads at once.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Composer:
     def __init__(self, tokenizer: Tokenizer, seed: int, *, most_tokens: int = 2_000_000) -> None:
         plain = tokenizer.plain_words
         self._seed = seed
-        self._bare_ids = plain.bare_ids
+        self._openings = list(zip(plain.spaced_ids, plain.bare_ids, plain.glued_ids, strict=True))
         # Arrays of objects: picked from quickly, and without a copy of any word or number.
         self._words = np.array(plain.words, dtype=object)
         self._spaced_ids = np.array(plain.spaced_ids, dtype=object)
@@ -80,9 +80,9 @@ class Composer:
         """Return the `n` token ids of the segment where something stands before it."""
         return self._ids.get(key, n, self._make_ids)
 
-    def opening_id(self, key: str) -> int:
-        """Return the id of the segment's first token where nothing stands before it."""
-        return self._bare_ids[int(self._choices(key, 1)[0])]
+    def opening_ids(self, key: str) -> tuple[int, int, int]:
+        """Return the segment's first token after a space, after nothing, and after a line break."""
+        return self._openings[int(self._choices(key, 1)[0])]
 
     def text(self, key: str, n: int) -> str:
         """Return the `n` words of the segment, single spaces between them and none around them."""
@@ -97,9 +97,11 @@ class Composer:
         return list(chain.from_iterable(self.ids(key, n) for key, n in segments))
 
     def _make_ids(self, key: str, n: int) -> tuple[int, ...]:
+        """Return the ids of a segment that is not remembered."""
         return tuple(self._spaced_ids[self._choices(key, n)].tolist())
 
     def _make_text(self, key: str, n: int) -> str:
+        """Return the text of a segment that is not remembered."""
         return " ".join(self._words[self._choices(key, n)].tolist())
 
     def _choices(self, key: str, n: int) -> NDArray[np.int64]:

@@ -181,6 +181,7 @@ class Tokenizer:
 
 
 def _read_backend(file: Path) -> tokenizers.Tokenizer:
+    """Read `tokenizer.json`."""
     if not file.is_file():
         raise InputError(
             "no such tokenizer",
@@ -198,6 +199,7 @@ def _read_backend(file: Path) -> tokenizers.Tokenizer:
 
 
 def _read_config(file: Path) -> dict[str, object]:
+    """Read `tokenizer_config.json`; an absent one is empty."""
     if not file.is_file():
         return {}
     try:

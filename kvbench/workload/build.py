@@ -100,12 +100,14 @@ def arrivals(arrival: Arrival, rng: Random) -> Iterator[float]:
 
 
 def _gap(arrival: PoissonArrival | GammaArrival, rng: Random) -> float:
+    """Return the seconds between two sessions."""
     if isinstance(arrival, GammaArrival):
         return rng.gammavariate(arrival.shape, 1 / (arrival.rate * arrival.shape))
     return rng.expovariate(arrival.rate)
 
 
 def _session(workload: Workload, seed: int, session: int, start: float) -> Iterator[_Due]:
+    """Yield the turns of one session, each with the whole conversation before it."""
     rng = seeds.rng(seed, "session", session)
     group, prefix = _prefix(workload, seed, rng)
     spec = workload.sessions

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field
@@ -25,6 +26,7 @@ _Positive = Annotated[float, Field(strict=True, allow_inf_nan=False, gt=0, le=1e
 
 
 def _ordered(least: float, most: float) -> None:
+    """Raise ValueError where two bounds stand the wrong way round."""
     if least > most:
         raise ValueError(f"expected the smaller bound first, got {least:g} and {most:g}")
 
@@ -233,12 +235,7 @@ def draw_rank(rng: Random, count: int, exponent: float) -> int:
     return rng.choices(range(count), cum_weights=_zipf_weights(count, exponent))[0]
 
 
-_zipf_cache: dict[tuple[int, float], list[float]] = {}
-
-
+@lru_cache(maxsize=8)
 def _zipf_weights(count: int, exponent: float) -> list[float]:
-    key = (count, exponent)
-    if key not in _zipf_cache:
-        _zipf_cache.clear()
-        _zipf_cache[key] = list(itertools.accumulate((k + 1) ** -exponent for k in range(count)))
-    return _zipf_cache[key]
+    """Return the cumulative weights of the ranks."""
+    return list(itertools.accumulate((k + 1) ** -exponent for k in range(count)))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from difflib import get_close_matches
+from functools import cache
 from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter, ValidationError
@@ -78,11 +79,16 @@ def load_workload(path: Path) -> spec.Workload:
             hint=_REFERENCE,
         )
     try:
-        workload: spec.Workload = TypeAdapter(spec.Workload).validate_python(file.content)
+        return _adapter().validate_python(file.content)
     except ValidationError as error:
         found = min(error.errors(), key=lambda finding: _line(file, finding))
         raise _explain(file, found) from None
-    return workload
+
+
+@cache
+def _adapter() -> TypeAdapter[spec.Workload]:
+    """Return the validator: built on first use, for it takes 50 ms."""
+    return TypeAdapter(spec.Workload)
 
 
 def _line(file: YamlFile, finding: ErrorDetails) -> int:
@@ -101,6 +107,7 @@ def _path(file: YamlFile, finding: ErrorDetails) -> tuple[str | int, ...]:
 
 
 def _explain(file: YamlFile, finding: ErrorDetails) -> InputError:
+    """Return the error for people that says what a finding of the validator says."""
     path = _path(file, finding)
     name = ".".join(map(str, path))
     kind, last = finding["type"], str(finding["loc"][-1]) if finding["loc"] else ""

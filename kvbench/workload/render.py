@@ -38,12 +38,12 @@ class _Slot:
     Attributes:
         before: The template's tokens between the content before and this one.
         message: Index of the message.
-        bare: Whether the first word takes its bare form there.
+        opening: Which of its forms the first word takes there: an index of `opening_ids`.
     """
 
     before: tuple[int, ...]
     message: int
-    bare: bool
+    opening: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +101,7 @@ class Renderer:
             message = turn.messages[slot.message]
             ids += slot.before
             content = self._spaced_ids(message)
-            if slot.bare:
-                content[0] = self.composer.opening_id(message.segments[0].key)
+            content[0] = self.composer.opening_ids(message.segments[0].key)[slot.opening]
             ids += content
         ids += frame.after
         return ids
@@ -150,6 +149,7 @@ class Renderer:
         return b"".join((b'{"model":', json.dumps(model).encode(), b",", prompt, options.encode()))
 
     def _prompt_json(self, turn: PlannedTurn, answers: Mapping[str, str]) -> bytes:
+        """Return `"messages":[…]` or `"prompt":[…]`."""
         if self.plan.api == "completions":
             lists = (
                 self._id_list(segment, answers)
@@ -164,14 +164,17 @@ class Renderer:
         return f'"messages":[{",".join(messages)}]'.encode()
 
     def _id_list(self, segment: Segment, answers: Mapping[str, str]) -> bytes:
+        """Return the ids of a segment, or of the real answer in its place: "17,4,99"."""
         if (answer := self._real_answer(segment, answers)) is not None:
             return ",".join(map(str, self.tokenizer.encode(answer))).encode()
         return self._id_lists.get(segment.key, segment.tokens, self._make_id_list)
 
     def _make_id_list(self, key: str, tokens: int) -> bytes:
+        """Return the ids of a segment."""
         return ",".join(map(str, self.composer.ids(key, tokens))).encode()
 
     def _content(self, message: Message, answers: Mapping[str, str]) -> str:
+        """Return the text of a message: the real answer where there is one."""
         if message.role == "assistant":
             answer = self._real_answer(message.segments[0], answers)
             if answer is not None:
@@ -179,15 +182,18 @@ class Renderer:
         return self.composer.join((s.key, s.tokens) for s in message.segments)
 
     def _content_json(self, message: Message, answers: Mapping[str, str]) -> str:
+        """Return the text of a message as a JSON string."""
         content = self._content(message, answers)
         if message.role == "assistant" and answers:
             return json.dumps(content)
         return f'"{content}"'  # plain words are JSON as they are
 
     def _real_answer(self, segment: Segment, answers: Mapping[str, str]) -> str | None:
+        """Return the answer that stands for a segment, if the plan wants real answers."""
         return answers.get(segment.key) if self.plan.history == "answers" else None
 
     def _spaced_ids(self, message: Message) -> list[int]:
+        """Return the tokens of a message where something stands before them."""
         return self.composer.join_ids((s.key, s.tokens) for s in message.segments)
 
     def _make_frame(self, roles: tuple[Role, ...]) -> _Frame:
@@ -201,15 +207,15 @@ class Renderer:
         starts = sorted((self._find(ids, key), i) for i, key in enumerate(keys))
         slots, end = [], 0
         for start, i in starts:
-            bare = ids[start] == self.composer.opening_id(keys[i])
-            slots.append(_Slot(tuple(ids[end:start]), i, bare))
+            opening = self.composer.opening_ids(keys[i]).index(ids[start])
+            slots.append(_Slot(tuple(ids[end:start]), i, opening))
             end = start + _PROBE_TOKENS
         return _Frame(tuple(slots), tuple(ids[end:]), len(ids) - _PROBE_TOKENS * len(roles))
 
     def _find(self, ids: Sequence[int], key: str) -> int:
-        """Return where the probe words of `key` begin, of which only the first may be bare."""
-        first, *rest = self.composer.ids(key, _PROBE_TOKENS)
-        firsts = (first, self.composer.opening_id(key))
+        """Return where the probe words of `key` begin, the first of them in any of its forms."""
+        rest = list(self.composer.ids(key, _PROBE_TOKENS)[1:])
+        firsts = self.composer.opening_ids(key)
         for start in range(len(ids) - _PROBE_TOKENS + 1):
             if ids[start] in firsts and list(ids[start + 1 : start + _PROBE_TOKENS]) == rest:
                 return start

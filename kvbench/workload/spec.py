@@ -46,6 +46,7 @@ def _count(least: int, most: int) -> AfterValidator:
 
 
 def _duration(raw: object) -> object:
+    """Turn "2s" into 2; leave everything else to the parser."""
     return parse_seconds(raw) if isinstance(raw, str) else raw
 
 
@@ -74,6 +75,7 @@ class ZipfPopularity:
 
 
 def _popularity(raw: object) -> object:
+    """Turn `uniform` and `{zipf: 1.1}` into the form with a `kind`."""
     if isinstance(raw, str):
         return {"kind": raw}
     if isinstance(raw, dict) and len(raw) == 1:

@@ -52,8 +52,8 @@ def read_yaml(path: Path) -> YamlFile:
         InputError: The file is missing or refused; see the module.
     """
     text = _read_text(path)
-    loader = yaml.SafeLoader(text)
     try:
+        loader = _Loader(text)
         node = loader.get_single_node()
         if node is None:
             raise InputError("expected keys and values, got an empty file", where=str(path))
@@ -68,13 +68,10 @@ def read_yaml(path: Path) -> YamlFile:
         ) from error
     except yaml.YAMLError as error:
         raise InputError(f"not YAML: {error}", where=str(path)) from error
-    except RecursionError as error:
-        raise InputError("expected at most 50 levels, got more", where=str(path)) from error
-    finally:
-        loader.dispose()
 
 
 def _read_text(path: Path) -> str:
+    """Return the text of a file that is neither missing nor large nor in another encoding."""
     try:
         with path.open("rb") as file:
             raw = file.read(MOST_BYTES + 1)
@@ -95,6 +92,23 @@ def _read_text(path: Path) -> str:
         ) from error
 
 
+class _Loader(yaml.SafeLoader):
+    """The safe loader, which stops at too many levels before they cost time and stack."""
+
+    _depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """Compose a node one level further down."""
+        self._depth += 1
+        if self._depth > _MOST_DEPTH:
+            event = self.peek_event()  # type: ignore[no-untyped-call]  # the stubs lack its type
+            problem = f"expected at most {_MOST_DEPTH} levels, got more"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
+
+
 class _Reader:
     """Turns YAML nodes into values and notes their lines."""
 
@@ -105,6 +119,7 @@ class _Reader:
         self.lines: dict[tuple[str | int, ...], int] = {}
 
     def value(self, node: yaml.Node, path: tuple[str | int, ...]) -> object:
+        """Return the value of a node and of all below it."""
         self.lines.setdefault(path, node.start_mark.line + 1)
         self._values += 1
         if self._values > MOST_VALUES:
@@ -118,6 +133,7 @@ class _Reader:
         return self._scalar(node)
 
     def _mapping(self, node: yaml.MappingNode, path: tuple[str | int, ...]) -> dict[str, object]:
+        """Return the value of a mapping; each key once."""
         mapping: dict[str, object] = {}
         for key_node, value_node in node.value:
             key = key_node.value
@@ -132,6 +148,7 @@ class _Reader:
         return mapping
 
     def _scalar(self, node: yaml.Node) -> object:
+        """Return text, number, truth value, date or nothing."""
         try:
             value: object = self._loader.construct_object(node)
         except (ValueError, OverflowError) as error:  # 2026-13-45; a number of 5,000 digits
@@ -139,4 +156,5 @@ class _Reader:
         return value
 
     def _error(self, node: yaml.Node, message: str) -> InputError:
+        """Return an error about a node."""
         return InputError(message, where=f"{self._path}:{node.start_mark.line + 1}")
