@@ -1,0 +1,61 @@
+"""When a pod that fails is left alone, and when it is tried again. Pure; time is an argument.
+
+Rules:
+
+- Three failures in a row open the breaker; a success closes it.
+- Open, it allows nothing for a pause: one second, twice as long after each failed trial, at most
+  thirty. Failures of requests that were under way when it opened do not lengthen the pause.
+- After the pause it allows one request at a time, a trial. A trial that is answered closes it on
+  probation: until a request has been answered in full, one failure opens it again.
+
+An answer of 5xx is a failure too: a pod that fails fast has nothing in flight, and would otherwise
+attract all the traffic that it cannot serve.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_FAILURES = 3
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 30.0
+
+
+@dataclass(slots=True)
+class Breaker:
+    """The state of one pod's breaker.
+
+    Attributes:
+        failures: In a row, so far.
+        pause_s: How long it was last open for; 0 while closed.
+        until: When the pause ends, seconds.
+    """
+
+    failures: int = 0
+    pause_s: float = 0.0
+    until: float = 0.0
+
+    @property
+    def closed(self) -> bool:
+        """Whether traffic flows."""
+        return self.failures < _FAILURES
+
+    def allows(self, now: float, in_flight: int) -> bool:
+        """Return whether another request may be sent, with so many of the pod's under way."""
+        return self.closed or (now >= self.until and in_flight == 0)
+
+    def failed(self, now: float) -> None:
+        """Take note of a failure."""
+        self.failures += 1
+        if not self.closed and now >= self.until:
+            self.pause_s = min(max(2 * self.pause_s, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
+            self.until = now + self.pause_s
+
+    def answered(self) -> None:
+        """Take note of the beginning of an answer."""
+        self.failures = min(self.failures, _FAILURES - 1)
+
+    def succeeded(self) -> None:
+        """Take note of an answer in full, or a sign of life from elsewhere: close."""
+        self.failures = 0
+        self.pause_s = self.until = 0.0

@@ -1,0 +1,87 @@
+"""All that the requests under way share: pods, connections, policies, meters, limits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvbench.policies.table import make_policy
+from kvbench.router.keys import BytesPerToken
+from kvbench.router.meters import Meters
+from kvbench.router.upstream import Pool
+
+if TYPE_CHECKING:
+    from kvbench.clock import Clock
+    from kvbench.policies.decision import Policy, RouteRequest
+    from kvbench.router.forward import Forwarding, Limits
+    from kvbench.router.membership import Membership
+
+
+class Policies:
+    """The policies in use: the router's own, and those that requests have asked for.
+
+    All learn of every placement, whoever decided it: the blocks are there.
+
+    Raises:
+        InputError: There is no policy of that name.
+    """
+
+    def __init__(self, default: str, seed: int) -> None:
+        self._seed = seed
+        self._policies = {default: make_policy(default, seed)}
+        self.default = self._policies[default]
+        self.balance = make_policy("least_load", seed)
+
+    def named(self, name: str) -> Policy:
+        """Return the policy of that name, made when first asked for.
+
+        Raises:
+            InputError: There is none.
+        """
+        if name not in self._policies:
+            self._policies[name] = make_policy(name, self._seed)
+        return self._policies[name]
+
+    def placed(self, request: RouteRequest, pod: str, now: float) -> None:
+        """Tell all where a request went."""
+        for policy in self._policies.values():
+            policy.placed(request, pod, now)
+
+    def forget(self, pod: str) -> None:
+        """Tell all that a pod holds nothing."""
+        for policy in self._policies.values():
+            policy.forget(pod)
+
+
+class Fleet:
+    """The pods and what is known of them.
+
+    Attributes:
+        membership: Which pods there are and which are offered.
+        pools: Connections, by pod.
+        policies: Who chooses.
+        bytes_per_token: How long a token is.
+        meters: What is counted.
+        limits: How long a pod may take.
+        clock: What time it is.
+        under_way: Requests not yet ended.
+    """
+
+    def __init__(
+        self, membership: Membership, policies: Policies, limits: Limits, clock: Clock
+    ) -> None:
+        self.membership = membership
+        self.pools = {name: Pool(pod.address) for name, pod in membership.pods.items()}
+        self.policies = policies
+        self.bytes_per_token = BytesPerToken()
+        self.meters = Meters()
+        self.limits = limits
+        self.clock = clock
+        self.under_way: set[Forwarding] = set()
+
+    def sweep(self) -> None:
+        """End what has taken too long, and close connections that have been idle for too long."""
+        now = self.clock.now()
+        for forwarding in [one for one in self.under_way if one.deadline < now]:
+            forwarding.too_late()
+        for pool in self.pools.values():
+            pool.sweep()

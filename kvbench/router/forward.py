@@ -1,0 +1,332 @@
+"""One client's request on its way through: choose a pod, send, pass the answer on, learn from it.
+
+Rules:
+
+- As long as no byte of an answer has gone to the client, a failed attempt is made again on another
+  pod: no connection, a connection that broke, an answer that was no HTTP. This holds too where the
+  pod had the whole request before it died: generating twice costs time and changes nothing. An idle
+  connection that turns out to be closed costs a new connection to the same pod, and no blame.
+- After that byte nothing is repeated. A pod that breaks off has its client cut off too, for only so
+  can the client tell the answer from a whole one.
+- A pod that is too slow for the limits is given up, not replaced: the next one would be slower.
+- A client that leaves has its request cancelled at once, by closing the connection to the pod.
+- However a request ends, its place on the pod is given back, once.
+- Bytes pass through as they come. A client that reads too slowly stops the reading from the pod.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from kvbench.policies.decision import Outcome
+from kvbench.router.answers import refuse
+from kvbench.router.heads import request_head, response_head
+from kvbench.router.membership import Lease
+from kvbench.router.usage import UsageFinder
+
+if TYPE_CHECKING:
+    from kvbench.http.server import Exchange
+    from kvbench.policies.decision import Decision, Policy, RouteRequest
+    from kvbench.router.fleet import Fleet
+    from kvbench.router.heads import Head
+    from kvbench.router.keys import Prompt
+    from kvbench.router.membership import Pod
+    from kvbench.router.upstream import Failure, Upstream
+
+_MOST_ATTEMPTS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long a pod may take.
+
+    Attributes:
+        connect_s: Seconds for a connection.
+        first_byte_s: Seconds from the request to the answer's head.
+        idle_s: Seconds between pieces of an answer.
+    """
+
+    connect_s: float = 5.0
+    first_byte_s: float = 600.0
+    idle_s: float = 300.0
+
+
+class Forwarding:
+    """A request under way.
+
+    Attributes:
+        deadline: When it has taken too long, seconds on the fleet's clock.
+    """
+
+    __slots__ = (
+        "_began", "_connecting", "_dechunk", "_decision", "_exchange", "_first_piece",
+        "_fleet", "_keep_alive", "_lease", "_pod", "_policy", "_prompt", "_request", "_sent",
+        "_status", "_tried", "_troubles", "_upstream", "_usage", "deadline",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        exchange: Exchange,
+        request: RouteRequest,
+        prompt: Prompt | None,
+        policy: Policy,
+    ) -> None:
+        self._fleet = fleet
+        self._exchange = exchange
+        self._request = request
+        self._prompt = prompt
+        self._policy = policy
+        self._began = fleet.clock.now()
+        self._tried: list[str] = []
+        self._troubles: list[str] = []
+        self._decision: Decision
+        self._pod: Pod | None = None
+        self._lease: Lease | None = None
+        self._upstream: Upstream | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._usage = UsageFinder() if prompt is not None else None
+        self._sent = 0.0
+        self._first_piece: float | None = None
+        self._status = 0
+        self._keep_alive = self._dechunk = False
+        self.deadline = math.inf
+        exchange.on_close = self._client_left
+        exchange.on_pause = self._client_slow
+        exchange.on_resume = self._client_ready
+
+    # Choosing and sending.
+
+    def begin(self) -> None:
+        """Send the request to a pod, or refuse it."""
+        self._fleet.under_way.add(self)
+        self._attempt()
+
+    def _attempt(self) -> None:
+        """Choose among the pods that have not failed this request."""
+        fleet, now = self._fleet, self._fleet.clock.now()
+        pods = fleet.membership.offered(now, self._tried)
+        if not pods or len(self._tried) == _MOST_ATTEMPTS:
+            self._give_up()
+            return
+        if self._tried:
+            fleet.meters.retries.add(self._tried[-1])
+        decision = self._decision = self._policy.choose(
+            self._request, [pod.state for pod in pods], now
+        )
+        pod = self._pod = fleet.membership.pods[decision.pod]
+        self._lease = Lease(pod, max(self._request.prompt_tokens - decision.matched_tokens, 0))
+        if self._prompt is not None:
+            fleet.meters.decisions.add(decision.policy, decision.reason)
+            fleet.policies.placed(self._request, pod.name, now)
+        upstream = fleet.pools[pod.name].idle()
+        if upstream is not None:
+            self._send(upstream)
+        else:
+            self._connect(pod)
+
+    def _connect(self, pod: Pod) -> None:
+        """Make a connection, then send."""
+        self.deadline = math.inf  # connecting has a limit of its own
+        self._connecting = asyncio.get_running_loop().create_task(self._connected(pod))
+
+    async def _connected(self, pod: Pod) -> None:
+        try:
+            upstream = await self._fleet.pools[pod.name].connect(self._fleet.limits.connect_s)
+        except TimeoutError:
+            self.failed("connect_timeout", "could not be connected to in time")
+        except (OSError, UnicodeError) as error:  # a host name may be none
+            self.failed("connect", f"could not be connected to: {_words(error)}")
+        else:
+            self._send(upstream)
+
+    def _send(self, upstream: Upstream) -> None:
+        """Hand the request to the pod."""
+        fleet, exchange, pod = self._fleet, self._exchange, self._pod
+        assert pod is not None
+        self._connecting = None
+        self._upstream = upstream
+        self._sent = fleet.clock.now()
+        self.deadline = self._sent + fleet.limits.first_byte_s
+        request = exchange.request
+        upstream.ask(self, request.method, request_head(request, pod.address), request.body)
+
+    # What the pod's connection tells.
+
+    def answered(self, head: Head, *, keep_alive: bool) -> None:  # noqa: ARG002 - the pool's matter
+        """Pass the head on, with what was decided."""
+        request, decision = self._exchange.request, self._decision
+        assert self._pod is not None
+        self._status = head.status
+        self._dechunk = head.chunked and request.http_1_0
+        self._keep_alive = head.framed and request.keep_alive and not request.http_1_0
+        if head.status < 500:
+            self._fleet.membership.answered(self._pod)
+        self._fleet.meters.added_latency.observe(value=self._sent - self._began)
+        self.deadline = self._fleet.clock.now() + self._fleet.limits.idle_s
+        ours = (
+            f"x-kvbench-pod: {decision.pod}\r\n"
+            f"x-kvbench-policy: {decision.policy}\r\n"
+            f"x-kvbench-reason: {decision.reason}\r\n"
+            f"x-kvbench-predicted-tokens: {decision.matched_tokens}\r\n"
+        )
+        self._exchange.raw_write(
+            response_head(
+                head, ours.encode("latin-1"), keep_alive=self._keep_alive, dechunk=self._dechunk
+            )
+        )
+
+    def arrived(self, raw: bytes, pieces: list[bytes]) -> None:
+        """Pass a piece of the body on; look at it in passing."""
+        now = self._fleet.clock.now()
+        if pieces and self._first_piece is None:
+            self._first_piece = now
+            if self._lease is not None:
+                self._lease.first_token()
+        if self.deadline != math.inf:
+            self.deadline = now + self._fleet.limits.idle_s
+        if self._usage is not None:
+            for piece in pieces:
+                self._usage.feed(piece)
+        if self._dechunk:
+            raw = b"".join(pieces)
+        if raw:
+            self._exchange.raw_write(raw)
+
+    def completed(self) -> None:
+        """End the answer and learn from it."""
+        pod = self._pod
+        assert pod is not None
+        if self._status < 500:
+            self._fleet.membership.succeeded(pod)
+        else:
+            now = self._fleet.clock.now()
+            self._fleet.membership.failed(pod, f"answered {self._status}", now)
+        self._end(f"{self._status // 100}xx", self._outcome(pod))
+        self._exchange.raw_end(keep_alive=self._keep_alive)
+
+    def failed(self, failure: Failure, why: str) -> None:
+        """Try elsewhere if the client has seen nothing yet, else cut it off."""
+        fleet, pod = self._fleet, self._pod
+        assert pod is not None
+        self._upstream = self._connecting = None
+        if failure == "stale":
+            self._connect(pod)
+            return
+        fleet.meters.errors.add(pod.name, failure)
+        fleet.membership.failed(pod, why, fleet.clock.now())
+        if failure == "connect":
+            fleet.policies.forget(pod.name)  # nobody listens: what it held is gone
+        if self._exchange.started:
+            self._end("cut", Outcome())
+            self._exchange.abort(reset=True)
+            return
+        self._tried.append(pod.name)
+        self._troubles.append(f"{pod.name} {why}")
+        self._leave(Outcome())
+        self._attempt()
+
+    # What the client, and time, tell.
+
+    def _client_left(self) -> None:
+        """Cancel the request."""
+        self._drop()
+        self._end("gone", Outcome())
+
+    def _client_slow(self) -> None:
+        """Read no more from the pod."""
+        if self._upstream is not None:
+            self._upstream.pause()
+            self.deadline = math.inf
+
+    def _client_ready(self) -> None:
+        """Read on."""
+        if self._upstream is not None:
+            self._upstream.resume()
+            self.deadline = self._fleet.clock.now() + self._fleet.limits.idle_s
+
+    def too_late(self) -> None:
+        """Give up a pod that takes too long."""
+        fleet, pod = self._fleet, self._pod
+        assert pod is not None
+        fleet.meters.errors.add(pod.name, "timeout")
+        fleet.membership.failed(pod, "took too long to answer", fleet.clock.now())
+        self._drop()
+        if self._exchange.started:
+            self._end("cut", Outcome())
+            self._exchange.abort(reset=True)
+        else:
+            self._refuse(HTTPStatus.GATEWAY_TIMEOUT, f"{pod.name} took too long to answer.")
+
+    # Ending.
+
+    def _give_up(self) -> None:
+        """Refuse: no pod is left."""
+        if self._troubles:
+            troubles = "; ".join(self._troubles)
+            self._refuse(HTTPStatus.BAD_GATEWAY, f"No pod could answer: {troubles}.")
+        else:
+            sentence = self._fleet.membership.why_nobody()
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, sentence)
+
+    def _refuse(self, status: HTTPStatus, message: str) -> None:
+        """Answer with an error of the router's own."""
+        self._end(f"{status // 100}xx", Outcome())
+        self._fleet.meters.refusals.add(str(status.value))
+        refuse(self._exchange, status, message)
+
+    def _drop(self) -> None:
+        """Close the connection to the pod, or stop making one."""
+        upstream, connecting = self._upstream, self._connecting
+        self._upstream = self._connecting = None
+        if upstream is not None:
+            upstream.drop()
+        if connecting is not None:
+            connecting.cancel()
+
+    def _leave(self, outcome: Outcome) -> None:
+        """Give back the place on the pod and tell the policy."""
+        if self._lease is not None:
+            self._lease.release()
+            self._lease = None
+            if self._prompt is not None:
+                now = self._fleet.clock.now()
+                self._policy.finished(self._request, self._decision, outcome, now)
+        self._pod = None
+
+    def _end(self, status: str, outcome: Outcome) -> None:
+        """Close the books on this request, however it went."""
+        self._fleet.under_way.discard(self)
+        self._fleet.meters.requests.add("" if self._pod is None else self._pod.name, status)
+        self._upstream = None
+        self._leave(outcome)
+
+    def _outcome(self, pod: Pod) -> Outcome:
+        """Return what an answer in full has taught, and count it."""
+        prompt, usage = self._prompt, self._usage
+        if prompt is None or usage is None or self._status != HTTPStatus.OK:
+            return Outcome()
+        ttft = None
+        if prompt.stream and self._first_piece is not None:
+            ttft = self._first_piece - self._sent
+            self._fleet.meters.ttft.observe(pod.name, value=ttft)
+        tokens, cached = usage.prompt_tokens(), usage.cached_tokens()
+        if tokens is not None and not prompt.counted:
+            self._fleet.bytes_per_token.learn(prompt.model, prompt.size, tokens)
+        if tokens is not None and cached is not None:
+            meters = self._fleet.meters
+            meters.prompt_tokens.add(pod.name, by=tokens)
+            meters.predicted_tokens.add(pod.name, by=self._decision.matched_tokens)
+            meters.cached_tokens.add(pod.name, by=cached)
+        return Outcome(ttft, tokens, cached)
+
+
+def _words(error: Exception) -> str:
+    """Return what the system says of a failed connection, without its addresses and numbers."""
+    number = getattr(error, "errno", None)
+    return os.strerror(number) if isinstance(number, int) and number > 0 else str(error)

@@ -1,0 +1,204 @@
+"""A request's body as a policy sees it: chain keys and sizes, without a tokenizer.
+
+Theory. Two prompts share cached blocks as far as their tokens are the same, and their tokens are
+the same as far as their text is. So the text is laid out in one canonical order (tools first, then
+each message's role and content, as chat templates do), cut into pieces of 256 bytes, and each piece
+is hashed with the key of the piece before it as its seed: equal keys, equal beginnings. A turn that
+extends a conversation extends its text, and so its chain. Only whole pieces have keys, as only full
+blocks are cached. The model and the cache salt are the seed of the first piece: prompts that may
+not share a cache share no key. Prompts of token ids are laid out as four bytes an id.
+
+Rules:
+
+- The body is parsed once. What is not JSON is refused here (`BodyError`); what is JSON but no known
+  shape has no keys and is passed on: it is for the pod to judge.
+- Tokens are estimated from bytes, by what pods have counted so far (`BytesPerToken`). Token ids
+  are counted.
+- An image or a sound counts by its digest: its data is not prompt text.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+import xxhash
+
+from kvbench.policies.decision import RouteRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PIECE = 256  # bytes of text, or 64 token ids
+_ID_BYTES = 4
+_MOST_PIECES = 8192  # 2 MiB of text: what comes after decides nothing
+_TYPICAL = 4.0  # bytes of English per token, until a pod has counted
+_MOST_MODELS = 256  # whose ratio is kept apart
+_WEIGHT = 0.05  # of a new count in the ratio
+
+
+class BodyError(ValueError):
+    """The body of a request that must be routed by its prompt is not JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What a body says that matters for routing.
+
+    Attributes:
+        model: Model name, "" if none.
+        keys: Chain keys of the whole pieces.
+        size: Bytes of the canonical text; for token ids, four an id.
+        counted: Whether the tokens are known: the prompt is token ids.
+        stream: Whether the answer was asked for as a stream.
+        session: Session key in the body, if any.
+    """
+
+    model: str
+    keys: tuple[int, ...]
+    size: int
+    counted: bool
+    stream: bool
+    session: str | None
+
+    def request(self, identity: str, session: str | None, bytes_per_token: float) -> RouteRequest:
+        """Return the request to route, its sizes in tokens."""
+        ratio = _ID_BYTES if self.counted else bytes_per_token
+        return RouteRequest(
+            id=identity,
+            model=self.model,
+            blocks=self.keys,
+            block_tokens=max(round(PIECE / ratio), 1),
+            prompt_tokens=round(self.size / ratio),
+            session=session or self.session,
+        )
+
+
+def read_prompt(body: bytes) -> Prompt:
+    """Return what the body of a chat or a text completion says.
+
+    Raises:
+        BodyError: It is not JSON, or no object; the message says where.
+    """
+    try:
+        document: object = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BodyError(f"The request body is not JSON: {error}") from None
+    except RecursionError:
+        raise BodyError("The request body is nested too deeply.") from None
+    if not isinstance(document, dict):
+        raise BodyError("The request body is JSON, but not an object.")
+    fields = cast("dict[str, object]", document)
+    try:
+        kind, data, size = _layout(fields)
+    except RecursionError:
+        kind, data, size = "unknown", b"", 0
+    model, salt = _text(fields.get("model")), _text(fields.get("cache_salt"))
+    return Prompt(
+        model=model or "",
+        keys=_chain(data, f"{kind}\x1f{model}\x1f{salt}"),
+        size=size,
+        counted=kind == "ids",
+        stream=fields.get("stream") is True,
+        session=_text(fields.get("prompt_cache_key")) or _text(fields.get("user")),
+    )
+
+
+class BytesPerToken:
+    """How many bytes of canonical text a token stands for, by model, as pods have counted."""
+
+    def __init__(self) -> None:
+        self._ratios: dict[str, float] = {}
+
+    def of(self, model: str) -> float:
+        """Return the ratio for a model; a typical one while nothing is known."""
+        return self._ratios.get(model, _TYPICAL)
+
+    def learn(self, model: str, size: int, tokens: int) -> None:
+        """Take note that `size` bytes were `tokens` tokens."""
+        if size < PIECE or tokens < 1:
+            return
+        ratio = min(max(size / tokens, 0.25), 64.0)
+        known = self._ratios.get(model)
+        if known is not None:
+            self._ratios[model] = known + _WEIGHT * (ratio - known)
+        elif len(self._ratios) < _MOST_MODELS:
+            self._ratios[model] = ratio
+
+
+def _text(value: object) -> str | None:
+    """Return the value if it is a string with something in it."""
+    return value if isinstance(value, str) and value else None
+
+
+def _chain(data: bytes, seed: str) -> tuple[int, ...]:
+    """Return the keys of the whole pieces of `data`."""
+    digest = xxhash.xxh3_64_intdigest
+    key: int = digest(seed.encode("utf-8", "surrogatepass"))
+    keys = []
+    for start in range(0, min(len(data), _MOST_PIECES * PIECE) - PIECE + 1, PIECE):
+        key = digest(data[start : start + PIECE], key)
+        keys.append(key)
+    return tuple(keys)
+
+
+def _layout(fields: dict[str, object]) -> tuple[str, bytes, int]:
+    """Return the kind of prompt, its first canonical bytes, and the size of all of it."""
+    messages, prompt = fields.get("messages"), fields.get("prompt")
+    if isinstance(messages, list):
+        data = "".join(_chat(messages, fields.get("tools"))).encode("utf-8", "surrogatepass")
+        return "chat", data, len(data)
+    batch = prompt if isinstance(prompt, list) else [prompt]
+    if batch and isinstance(batch[0], int):
+        batch = [batch]
+    first = batch[0] if batch else None
+    if isinstance(first, str):
+        size = sum(len(text) for text in batch[1:] if isinstance(text, str))
+        data = first.encode("utf-8", "surrogatepass")
+        return "text", data, len(data) + size
+    if isinstance(first, list):
+        try:
+            data = array("I", first).tobytes()
+        except (TypeError, OverflowError):
+            return "unknown", b"", 0
+        return "ids", data, _ID_BYTES * sum(len(ids) for ids in batch if isinstance(ids, list))
+    return "unknown", b"", 0
+
+
+def _chat(messages: list[object], tools: object) -> Iterator[str]:
+    """Yield the text of a chat: what the template would lay out, in its order."""
+    if tools:
+        yield _json(tools)
+    for message in messages:
+        if not isinstance(message, dict):
+            yield _json(message)
+            continue
+        content = message.get("content")
+        yield f"\x02{message.get('role')}\x03"
+        if isinstance(content, str):
+            yield content
+        elif isinstance(content, list):
+            yield "\n".join(map(_part, content))
+        if len(message) > 2:
+            rest = {
+                name: value
+                for name, value in message.items()
+                if value is not None and name not in {"role", "content"}
+            }
+            yield _json(rest) if rest else ""
+
+
+def _part(part: object) -> str:
+    """Return the text of one part of a content; anything else as a digest."""
+    if isinstance(part, str):
+        return part
+    if isinstance(part, dict) and isinstance(part.get("text"), str):
+        return cast("str", part["text"])
+    return xxhash.xxh3_128_hexdigest(_json(part).encode("utf-8", "surrogatepass"))
+
+
+def _json(value: object) -> str:
+    """Return compact JSON with sorted keys."""
+    return msgspec.json.encode(value, order="sorted").decode()

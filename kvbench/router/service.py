@@ -1,0 +1,251 @@
+"""The router as a server: which path is answered how, probes, and its end.
+
+| path | answered |
+|---|---|
+| `POST /v1/chat/completions`, `POST /v1/completions` | by the pod that the policy chooses |
+| everything else under `/v1/`, `/tokenize`, `/detokenize` | by the least loaded pod |
+| `POST /reset_prefix_cache` | by all pods: 200 if all answer 200; policies forget |
+| `GET /health` | 200 if any pod is offered, else 503 |
+| `GET /pods` | what is known of each pod |
+| `GET /metrics` | the router's part of the metric catalogue |
+
+Anything else is 404. A prompt that is not JSON is refused with 400, before any pod is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from kvbench.errors import InputError
+from kvbench.http.server import Server, serve
+from kvbench.policies.decision import RouteRequest
+from kvbench.policies.table import DEFAULT
+from kvbench.router.address import parse_address
+from kvbench.router.answers import answer_json, refuse
+from kvbench.router.fetch import Answer, fetch
+from kvbench.router.fleet import Fleet, Policies
+from kvbench.router.forward import Forwarding, Limits
+from kvbench.router.keys import BodyError, read_prompt
+from kvbench.router.membership import Membership
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Sequence
+
+    from kvbench.clock import Clock
+    from kvbench.http.server import Exchange
+    from kvbench.policies.decision import Policy
+    from kvbench.router.membership import Pod
+
+logger = logging.getLogger(__name__)
+
+_ROUTED = frozenset({"/v1/chat/completions", "/v1/completions"})
+_PASSED = frozenset({"/tokenize", "/detokenize"})
+_MOST_BODY = 256 * 2**20  # a long prompt with pictures in it
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a router behaves.
+
+    Attributes:
+        policy: Which pod gets a request, unless the request says otherwise.
+        seed: Of every random choice.
+        allow_policy_header: Whether a request may say otherwise, in `x-kvbench-policy`.
+        limits: How long a pod may take.
+        probe_every_s: Seconds between two probes of a pod; 0 is never.
+        probe_timeout_s: Seconds that a probe may take.
+    """
+
+    policy: str = DEFAULT
+    seed: int = 0
+    allow_policy_header: bool = False
+    limits: Limits = field(default_factory=Limits)
+    probe_every_s: float = 1.0
+    probe_timeout_s: float = 5.0
+
+
+class Router:
+    """A router in front of pods.
+
+    Args:
+        pods: Their URLs.
+        settings: How it behaves.
+        clock: What time it is.
+
+    Raises:
+        InputError: A URL is none, or there is no such policy.
+    """
+
+    def __init__(self, pods: Sequence[str], settings: Settings, clock: Clock) -> None:
+        self._settings = settings
+        self.fleet = Fleet(
+            Membership(map(parse_address, pods)),
+            Policies(settings.policy, settings.seed),
+            settings.limits,
+            clock,
+        )
+        self._numbers = itertools.count()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: Server | None = None
+
+    async def start(self, host: str, port: int) -> str:
+        """Listen and probe; return the URL.
+
+        Raises:
+            TargetError: The address cannot be bound.
+        """
+        self._server = await serve(self.handle, host, port, max_body=_MOST_BODY)
+        self._spawn(self._sweep())
+        if self._settings.probe_every_s > 0:
+            for pod in self.fleet.membership.pods.values():
+                self._spawn(self._probe(pod))
+        return self._server.url
+
+    async def stop(self, grace_s: float) -> None:
+        """Refuse new clients, let requests end for `grace_s` seconds, cut what is left."""
+        if self._server is not None:
+            await self._server.close(grace_s)
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for pool in self.fleet.pools.values():
+            pool.close()
+
+    def handle(self, exchange: Exchange) -> None:
+        """Answer one request, now or later."""
+        request = exchange.request
+        if request.path in _ROUTED and request.method == "POST":
+            self._route(exchange)
+        elif request.path.startswith("/v1/") or request.path in _PASSED:
+            nothing = RouteRequest(self._identity(exchange), "", (), 1, 0)
+            Forwarding(self.fleet, exchange, nothing, None, self.fleet.policies.balance).begin()
+        elif request.path == "/reset_prefix_cache":
+            if request.method == "POST":
+                self._spawn(self._reset(exchange))
+            else:
+                self._refuse(exchange, HTTPStatus.METHOD_NOT_ALLOWED, "Method Not Allowed")
+        elif request.method not in {"GET", "HEAD"} or not self._show(exchange):
+            self._refuse(
+                exchange, HTTPStatus.NOT_FOUND, f"The router does not serve {request.path}."
+            )
+
+    def _route(self, exchange: Exchange) -> None:
+        """Send a prompt where the policy says."""
+        try:
+            policy = self._policy(exchange)
+            prompt = read_prompt(exchange.request.body)
+        except (BodyError, InputError) as error:
+            self._refuse(exchange, HTTPStatus.BAD_REQUEST, str(error))
+            return
+        ratio = self.fleet.bytes_per_token.of(prompt.model)
+        session = exchange.request.header("x-session-id")
+        request = prompt.request(self._identity(exchange), session, ratio)
+        Forwarding(self.fleet, exchange, request, prompt, policy).begin()
+
+    def _policy(self, exchange: Exchange) -> Policy:
+        """Return the policy that the request asks for, if it may, else the router's own."""
+        wanted = exchange.request.header("x-kvbench-policy")
+        if wanted is None:
+            return self.fleet.policies.default
+        if not self._settings.allow_policy_header:
+            raise InputError(
+                "x-kvbench-policy: this router does not let requests choose their policy; "
+                "--allow-policy-header does"
+            )
+        return self.fleet.policies.named(wanted)
+
+    def _identity(self, exchange: Exchange) -> str:
+        return exchange.request.header("x-request-id") or f"r{next(self._numbers)}"
+
+    def _refuse(self, exchange: Exchange, status: HTTPStatus, message: str) -> None:
+        self.fleet.meters.refusals.add(str(status.value))
+        refuse(exchange, status, message)
+
+    def _show(self, exchange: Exchange) -> bool:
+        """Answer what the router knows of itself; return whether the path is one of these."""
+        fleet, now = self.fleet, self.fleet.clock.now()
+        match exchange.request.path.rstrip("/"):
+            case "/health":
+                if fleet.membership.offered(now):
+                    exchange.respond(200, b"", None)
+                else:
+                    sentence = fleet.membership.why_nobody()
+                    self._refuse(exchange, HTTPStatus.SERVICE_UNAVAILABLE, sentence)
+            case "/pods":
+                answer_json(exchange, {"pods": fleet.membership.listing(now)})
+            case "/metrics":
+                fleet.meters.read_pods(fleet.membership, now)
+                exchange.respond(200, generate_latest(fleet.meters.registry), CONTENT_TYPE_LATEST)
+            case _:
+                return False
+        return True
+
+    async def _reset(self, exchange: Exchange) -> None:
+        """Have all pods empty their prefix caches, and forget what they held."""
+        pods = list(self.fleet.membership.pods.values())
+        timeout_s = self._settings.probe_timeout_s
+        answers = await asyncio.gather(
+            *(
+                fetch(
+                    self.fleet.pools[pod.name],
+                    pod.address,
+                    "POST",
+                    "/reset_prefix_cache",
+                    timeout_s,
+                )
+                for pod in pods
+            )
+        )
+        for pod in pods:
+            self.fleet.policies.forget(pod.name)
+        if all(answer.status == HTTPStatus.OK for answer in answers):
+            answer_json(exchange, {"success": all(_agrees(answer) for answer in answers)})
+            return
+        troubles = "; ".join(
+            f"{pod.name}: {answer.trouble or answer.status}"
+            for pod, answer in zip(pods, answers, strict=True)
+            if answer.status != HTTPStatus.OK
+        )
+        self._refuse(exchange, HTTPStatus.BAD_GATEWAY, f"Not every pod was reset: {troubles}.")
+
+    async def _probe(self, pod: Pod) -> None:
+        """Ask a pod for its health, again and again."""
+        pool, timeout_s = self.fleet.pools[pod.name], self._settings.probe_timeout_s
+        while True:
+            answer = await fetch(pool, pod.address, "GET", "/health", timeout_s)
+            why = answer.trouble
+            if why is None and answer.status != HTTPStatus.OK:
+                why = f"/health answered {answer.status}"
+            was_down = pod.down
+            self.fleet.membership.probed(pod, why, refused=answer.refused)
+            if answer.refused:
+                self.fleet.policies.forget(pod.name)
+            if pod.down != was_down:
+                logger.warning("%s is %s", pod.name, f"down: {why}" if pod.down else "up again")
+            await asyncio.sleep(self._settings.probe_every_s)
+
+    async def _sweep(self) -> None:
+        """Enforce the limits."""
+        limits = self._settings.limits
+        tick = min(1.0, limits.first_byte_s / 4, limits.idle_s / 4)
+        while True:
+            await asyncio.sleep(tick)
+            self.fleet.sweep()
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        """Run something beside the server, for as long as the server."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _agrees(answer: Answer) -> bool:
+    """Return whether a pod that answered 200 has done it; it may say otherwise in its body."""
+    return b'"success":false' not in answer.body.replace(b" ", b"")

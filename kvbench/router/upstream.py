@@ -1,0 +1,266 @@
+"""Connections to pods: one `asyncio.Protocol` each, and a small pool of idle ones per pod.
+
+A connection carries one request at a time for a `Caller`, which is told of the answer as it comes:
+its head, then its body twice, as framed by the pod (to be passed on) and as decoded (to be looked
+at), and its end. Nothing is kept: what has been told is gone.
+
+Rules:
+
+- Small writes leave at once (TCP_NODELAY); nothing that arrives waits for more to arrive.
+- A connection goes back to the pool only after an answer whose end is certain, on a connection that
+  the pod keeps open. Idle ones are closed after four seconds, before servers commonly do (five).
+- A connection that breaks before the first byte of an answer says so (`BROKEN_IDLE` if it had been
+  used before: it had probably been closed while idle), so that the caller may try again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections import deque
+from typing import TYPE_CHECKING, Literal, Protocol, cast
+
+import httptools
+
+from kvbench.router.heads import Head, parse_head
+
+if TYPE_CHECKING:
+    from kvbench.router.address import Address
+
+Failure = Literal["connect", "connect_timeout", "stale", "reset", "protocol", "cut", "timeout"]
+"""How an attempt fails: no connection; an idle connection that the pod had closed; broken before
+the answer; not HTTP; broken in the answer; too slow."""
+
+_MOST_IDLE = 256
+_IDLE_S = 4.0
+_MOST_HEAD = 64 * 2**10
+
+
+class Caller(Protocol):
+    """Who is told of an answer."""
+
+    def answered(self, head: Head, *, keep_alive: bool) -> None:
+        """Take the head; `keep_alive` says whether the pod keeps the connection."""
+        ...
+
+    def arrived(self, raw: bytes, pieces: list[bytes]) -> None:
+        """Take body bytes, as framed and as decoded; either may be empty."""
+        ...
+
+    def completed(self) -> None:
+        """Take note that the answer has ended as it should."""
+        ...
+
+    def failed(self, failure: Failure, why: str) -> None:
+        """Take note that the answer will not come, or not end."""
+        ...
+
+
+class Upstream(asyncio.Protocol):
+    """A connection to a pod."""
+
+    __slots__ = (
+        "_buffer", "_caller", "_complete", "_head", "_method", "_parser", "_paused", "_pieces",
+        "_pool", "_transport", "idle_since", "used",
+    )  # fmt: skip
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._transport: asyncio.Transport
+        self._caller: Caller | None = None
+        self._parser: httptools.HttpResponseParser
+        self._head: Head | None = None
+        self._buffer = b""
+        self._pieces: list[bytes] = []
+        self._method = ""
+        self._complete = False
+        self._paused = False
+        self.used = False
+        self.idle_since = 0.0
+
+    def ask(self, caller: Caller, method: str, head: bytes, body: bytes) -> None:
+        """Send a request; `caller` is told of the answer."""
+        self._caller = caller
+        self._method = method
+        self._head = None
+        self._complete = False
+        self._parser = httptools.HttpResponseParser(self)
+        if len(body) < 2**14:
+            self._transport.write(head + body)
+        else:
+            self._transport.writelines([head, body])
+
+    def drop(self) -> None:
+        """Close at once; the caller is told no more. So a pod learns that its client has gone."""
+        self._caller = None
+        self._transport.abort()
+
+    def pause(self) -> None:
+        """Read no more for now: the client reads too slowly."""
+        if not self._paused:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read again."""
+        if self._paused:
+            self._paused = False
+            self._transport.resume_reading()
+
+    def closing(self) -> bool:
+        """Return whether the connection is gone, or about to be."""
+        return self._transport.is_closing()
+
+    # The transport's calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the transport."""
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
+        with contextlib.suppress(OSError):
+            transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse to find the head and the end; hand on what has come."""
+        if self._caller is None:  # nobody asked
+            self._transport.abort()
+            return
+        try:
+            self._parser.feed_data(data)
+            raw = data if self._head is not None else self._take_head(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade, ValueError):
+            self._fail("protocol", "did not answer in HTTP")
+            return
+        if self._caller is None or self._head is None:
+            return
+        if raw or self._pieces:
+            pieces, self._pieces = self._pieces, []
+            self._caller.arrived(raw, pieces)
+        if self._complete or not self._head.has_body:
+            self._finish(reusable=self._parser_keeps_alive())
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell the caller, if it still waits."""
+        self._pool.lost(self)
+        if self._caller is None:
+            return
+        if self._head is None:
+            stale = self.used and not self._buffer
+            self._fail("stale" if stale else "reset", "closed the connection before it answered")
+        elif self._head.framed or exc is not None:
+            self._fail("cut", "broke off in the middle of its answer")
+        else:
+            self._finish(reusable=False)
+
+    # The parser's calls.
+
+    def on_message_begin(self) -> None:
+        """Refuse a second answer where one was asked for."""
+        if self._complete:
+            raise ValueError
+
+    def on_body(self, piece: bytes) -> None:
+        """Keep a decoded piece until the bytes at hand are parsed."""
+        self._pieces.append(piece)
+
+    def on_message_complete(self) -> None:
+        """Note the end; an interim answer (1xx) is none."""
+        self._complete = self._parser.get_status_code() >= 200
+
+    # Inside.
+
+    def _take_head(self, data: bytes) -> bytes:
+        """Return the bytes behind the head once it is complete; until then keep them."""
+        self._buffer += data
+        while (end := self._buffer.find(b"\r\n\r\n")) >= 0:
+            head, self._buffer = self._buffer[:end], self._buffer[end + 4 :]
+            if head[9:10] == b"1":  # interim
+                continue
+            self._head = parse_head(head, self._method)
+            rest, self._buffer = self._buffer, b""
+            assert self._caller is not None
+            self._caller.answered(self._head, keep_alive=self._parser_keeps_alive())
+            return rest
+        if len(self._buffer) > _MOST_HEAD:
+            raise ValueError
+        return b""
+
+    def _parser_keeps_alive(self) -> bool:
+        """Return whether the pod will take another request over this connection."""
+        assert self._head is not None
+        return self._head.framed and bool(self._parser.should_keep_alive())
+
+    def _finish(self, *, reusable: bool) -> None:
+        """Give the connection back, then tell the caller, who may well use it at once."""
+        caller, self._caller = self._caller, None
+        assert caller is not None
+        self.used = True
+        if reusable:
+            self.resume()
+            self._pool.give_back(self)
+        else:
+            self._transport.abort()
+        caller.completed()
+
+    def _fail(self, failure: Failure, why: str) -> None:
+        """Close, and tell the caller."""
+        caller, self._caller = self._caller, None
+        self._buffer = b""
+        self._transport.abort()
+        if caller is not None:
+            caller.failed(failure, why)
+
+
+class Pool:
+    """Idle connections to one pod, the most recently used first."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._idle: deque[Upstream] = deque()
+        self._loop = asyncio.get_running_loop()
+
+    def idle(self) -> Upstream | None:
+        """Return an idle connection, if there is one."""
+        while self._idle:
+            upstream = self._idle.pop()
+            if not upstream.closing():
+                return upstream
+        return None
+
+    async def connect(self, timeout_s: float) -> Upstream:
+        """Return a new connection.
+
+        Raises:
+            OSError: It cannot be made (TimeoutError: not in time).
+        """
+        async with asyncio.timeout(timeout_s):
+            _, upstream = await self._loop.create_connection(
+                lambda: Upstream(self),
+                self._address.host,
+                self._address.port,
+                ssl=self._address.tls or None,
+            )
+        return upstream
+
+    def give_back(self, upstream: Upstream) -> None:
+        """Take back a connection that can be used again."""
+        upstream.idle_since = self._loop.time()
+        self._idle.append(upstream)
+        if len(self._idle) > _MOST_IDLE:
+            self._idle.popleft().drop()
+
+    def lost(self, upstream: Upstream) -> None:
+        """Forget a connection that is gone."""
+        with contextlib.suppress(ValueError):
+            self._idle.remove(upstream)
+
+    def sweep(self) -> None:
+        """Close what has been idle for too long."""
+        before = self._loop.time() - _IDLE_S
+        while self._idle and self._idle[0].idle_since < before:
+            self._idle.popleft().drop()
+
+    def close(self) -> None:
+        """Close all idle connections."""
+        while self._idle:
+            self._idle.popleft().drop()

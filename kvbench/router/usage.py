@@ -1,0 +1,50 @@
+"""The token counts in an answer, found without parsing it.
+
+An answer ends, streamed or not, with `"usage":{…}`, which has the two counts that matter here. In
+JSON a quote inside a string is escaped, so the bytes `"usage"` occur as a key and nowhere else.
+Each piece of the body is searched once for that key; the 1,024 bytes behind its last occurrence
+are kept, and read when the answer has ended. A count that is not there is unknown (None), never 0.
+"""
+
+from __future__ import annotations
+
+import re
+
+_KEY = b'"usage"'
+_WINDOW = 1024
+_PROMPT = re.compile(rb'"prompt_tokens"\s*:\s*(\d{1,12})\b')
+_CACHED = re.compile(rb'"cached_tokens"\s*:\s*(\d{1,12})\b')
+
+
+class UsageFinder:
+    """Watches a body pass by."""
+
+    __slots__ = ("_found", "_tail")
+
+    def __init__(self) -> None:
+        self._found = b""
+        self._tail = b""
+
+    def feed(self, piece: bytes) -> None:
+        """Look at the next piece of the body."""
+        window = self._tail + piece
+        at = window.rfind(_KEY)
+        if at < 0:
+            self._tail = window[-len(_KEY) :]
+            return
+        self._found = window[at : at + _WINDOW]
+        self._tail = self._found if len(self._found) < _WINDOW else window[-len(_KEY) :]
+
+    def prompt_tokens(self) -> int | None:
+        """Return the prompt's tokens, if the answer said."""
+        return _number(_PROMPT, self._found)
+
+    def cached_tokens(self) -> int | None:
+        """Return how many of them were cached, if the answer said."""
+        return _number(_CACHED, self._found)
+
+
+def _number(pattern: re.Pattern[bytes], text: bytes) -> int | None:
+    """Return the number that the pattern finds."""
+    match = pattern.search(text)
+    return int(match[1]) if match else None
