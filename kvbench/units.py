@@ -41,3 +41,15 @@ def format_seconds(seconds: float) -> str:
 def format_share(share: float | None) -> str:
     """Return a fraction as a percentage with one decimal, or a dash where it is unknown."""
     return "–" if share is None else f"{100 * share:.1f} %"
+
+
+def format_number(value: float | None) -> str:
+    """Return a number for people: "0.0421", "81.6", "12,043"; a dash where it is unknown.
+
+    Three significant digits, and all digits before the point.
+    """
+    if value is None or value != value:  # noqa: PLR0124 - NaN
+        return "–"
+    if value == float("inf"):
+        return "∞"
+    return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"

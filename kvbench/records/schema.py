@@ -32,7 +32,7 @@ ErrorKind = Literal[
 """Why a turn failed."""
 
 
-class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
+class TurnRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # it holds no cycles
     """One turn, as sent and as answered.
 
     Attributes:

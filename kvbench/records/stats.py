@@ -43,7 +43,7 @@ def quantiles(values: NDArray[np.float64], qs: Iterable[float]) -> list[float]:
     count = len(values)
     # A product such as 0.07 × 100 may come out a hair above its integer: not a rank higher.
     ranks = [min(max(math.ceil(q * count - 1e-9), 1), count) - 1 for q in qs]
-    if not count:
+    if not count or not ranks:
         return [math.nan] * len(ranks)
     ordered = np.partition(values, sorted(set(ranks)))
     return [float(ordered[rank]) for rank in ranks]

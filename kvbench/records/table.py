@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from msgspec.structs import astuple
 
 from kvbench.records.schema import SCHEMA_VERSION
 
@@ -68,10 +69,11 @@ SCHEMA = pa.schema(
 
 def to_table(rows: Sequence[TurnRecord]) -> pa.Table:
     """Return the rows as an Arrow table of `SCHEMA`, in their order."""
-    return pa.Table.from_arrays(
-        [pa.array([getattr(row, field.name) for row in rows], field.type) for field in SCHEMA],
-        schema=SCHEMA,
-    )
+    if not rows:
+        return SCHEMA.empty_table()
+    columns = zip(*map(astuple, rows), strict=True)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=SCHEMA)
 
 
 def join_tables(tables: Iterable[pa.Table]) -> pa.Table:

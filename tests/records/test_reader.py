@@ -130,3 +130,20 @@ def test_a_row_file_that_cannot_be_opened_is_an_input_error(tmp_path):
     folder.rows_path(0).mkdir()
     with pytest.raises(InputError, match=r"rows-0\.jsonl: cannot be read"):
         read_rows(folder)
+
+
+def test_a_disk_that_does_not_take_the_parquet_file_is_the_operators(tmp_path, monkeypatch):
+    """The row files are complete without it, and nothing half-written is left."""
+    folder = written_run(tmp_path, [row(0)])
+
+    def refuse(*_args, **_kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pyarrow.parquet.write_table", refuse)
+    with pytest.raises(
+        InputError, match=r"rows\.parquet: cannot be written: No space left"
+    ) as caught:
+        write_parquet(folder)
+
+    assert caught.value.hint == "free space there; the row files are complete without it"
+    assert sorted(path.name for path in folder.path.iterdir()) == ["manifest.json", "rows-0.jsonl"]

@@ -1,8 +1,11 @@
+import os
+import platform
+
 import pytest
 from fakes_records import NOON, manifest, row, story
 
 from kvbench.errors import InputError
-from kvbench.records.manifest import Manifest, Testimony, Workload
+from kvbench.records.manifest import Manifest, Testimony, Workload, this_machine
 from kvbench.records.run import RunFolder
 
 
@@ -115,3 +118,31 @@ def test_a_manifest_that_cannot_be_written_is_an_input_error(tmp_path):
     folder = RunFolder(tmp_path / "gone")
     with pytest.raises(InputError, match=r"manifest\.json: cannot be written: No such file"):
         folder.write_manifest(manifest([row()]))
+
+
+def test_a_folder_that_may_not_be_made_is_an_input_error(tmp_path, monkeypatch):
+    """The disk says why, we say where."""
+
+    def refuse(*_args, **_kwargs):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("pathlib.Path.mkdir", refuse)
+    with pytest.raises(InputError, match="20261129-120000-chat: cannot make a run folder: Perm"):
+        RunFolder.create(tmp_path, "chat", NOON)
+
+
+def test_a_manifest_that_is_a_folder_is_no_manifest(tmp_path):
+    """What cannot be read as a file is named."""
+    folder = RunFolder.create(tmp_path, "chat", NOON)
+    folder.testimony_path(0).mkdir()
+    with pytest.raises(InputError, match=r"load-0\.json: cannot be read: Is a directory"):
+        folder.read_testimonies()
+
+
+def test_the_fingerprint_names_processors_system_and_python():
+    """So that two runs can be told to come from two machines."""
+    machine = this_machine()
+
+    assert machine.cpus == os.cpu_count()
+    assert machine.python == platform.python_version()
+    assert machine.platform.startswith(platform.system())

@@ -118,7 +118,7 @@ def test_a_pod_whose_counters_cannot_be_compared_makes_the_servers_rate_unknown(
 
 
 @given(st.data())
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_merging_shards_equals_computing_on_the_whole(data):
     """However the rows lie on workers and in whatever order, the summary is the same value."""
     rows = [*story(sessions=6, turns=3), failed_row(900), row(901, cached_tokens=None)]

@@ -1,0 +1,248 @@
+"""What a report needs of one run, and nothing more: small arrays instead of a million rows.
+
+A report may stand over many runs, each with a million rows. They are read one after the other and
+each is folded into a `RunView` of a few hundred numbers, so the memory of a report is that of its
+largest run. The same numbers feed the charts and the sentences beside them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from kvbench.records.reader import read_frame
+from kvbench.records.stats import latencies, quantiles
+from kvbench.records.summary import Summary, summarise
+from kvbench.records.validity import Limits, validity
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from kvbench.records.manifest import Manifest
+    from kvbench.records.run import RunFolder
+
+TURNS_SHOWN = 50
+CURVE_POINTS = 250
+SCATTER_POINTS = 1000
+SLOWEST = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A cumulative distribution: `share[i]` of all turns needed at most `seconds[i]`.
+
+    The share ends below 1 where turns failed.
+    """
+
+    seconds: NDArray[np.float64]
+    share: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Values of one run along an axis (turn number, or seconds of the run); NaN is unknown.
+
+    Attributes:
+        at: The axis.
+        hit_rate: Token-weighted, of the turns there.
+        ceiling: Of the same turns.
+        ttft_low: 5 of 100 turns were no slower; seconds, +inf for failures.
+        ttft_mid: Median.
+        ttft_high: 95 of 100 turns were no slower.
+    """
+
+    at: NDArray[np.float64]
+    hit_rate: NDArray[np.float64]
+    ceiling: NDArray[np.float64]
+    ttft_low: NDArray[np.float64]
+    ttft_mid: NDArray[np.float64]
+    ttft_high: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class SlowTurn:
+    """One of the slowest answered turns; None is unknown."""
+
+    session: str
+    turn: int
+    pod: str | None
+    policy: str | None
+    prompt_tokens: int | None
+    cached_tokens: int | None
+    predicted_tokens: int | None
+    at_s: float
+    ttft_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Turns that failed in one way."""
+
+    kind: str
+    turns: int
+    example: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """One run, folded.
+
+    Attributes:
+        manifest: As found.
+        summary: Of all its rows.
+        reasons: Why it may not be judged; empty is valid.
+        ttft: Distribution of the TTFT from the actual send.
+        lateness: Distribution of how late turns were sent.
+        by_turn: Along the number of the turn in its session.
+        by_time: Along the seconds of the run.
+        last_turn: The highest turn number, shown or not.
+        uncached: Uncached prompt tokens of a sample of answered turns.
+        uncached_ttft_s: Their TTFT.
+        slowest: The slowest answered turns, slowest first.
+        failures: The failed ones, by kind.
+    """
+
+    manifest: Manifest
+    summary: Summary
+    reasons: tuple[str, ...]
+    ttft: Curve
+    lateness: Curve
+    by_turn: Series
+    by_time: Series
+    last_turn: int
+    uncached: NDArray[np.float64]
+    uncached_ttft_s: NDArray[np.float64]
+    slowest: tuple[SlowTurn, ...]
+    failures: tuple[Failure, ...]
+
+
+def view_run(folder: RunFolder, limits: Limits) -> RunView:
+    """Read a run and fold it.
+
+    Raises:
+        InputError: Its files cannot be read.
+    """
+    manifest = folder.read_manifest()
+    frame, damage = read_frame(folder)
+    summary = summarise(frame, manifest)
+    turns = frame["turn"].to_numpy(dtype=np.float64)
+    sampled = _sample(
+        frame[frame["ok"] & frame["ttft_s"].notna() & frame["uncached_tokens"].notna()]
+    )
+    return RunView(
+        manifest=manifest,
+        summary=summary,
+        reasons=tuple(validity(summary, manifest, damage, limits)),
+        ttft=_curve(latencies(frame, "ttft_s")),
+        lateness=_curve(frame["lateness_s"].dropna().to_numpy(dtype=np.float64)),
+        by_turn=_series(frame[turns <= TURNS_SHOWN], turns[turns <= TURNS_SHOWN]),
+        by_time=_series(frame, _moments(frame)),
+        last_turn=int(turns.max()) if len(turns) else 0,
+        uncached=sampled["uncached_tokens"].to_numpy(dtype=np.float64),
+        uncached_ttft_s=sampled["ttft_s"].to_numpy(dtype=np.float64),
+        slowest=_slowest(frame),
+        failures=_failures(frame, summary),
+    )
+
+
+def name_arms(views: Sequence[RunView]) -> dict[str, RunView]:
+    """Return the views by the name of their arm, made unique: "prefix", "prefix (2)"."""
+    named: dict[str, RunView] = {}
+    for view in views:
+        stem, number = view.summary.arm[:40], 1
+        while (name := stem if number == 1 else f"{stem} ({number})") in named:
+            number += 1
+        named[name] = view
+    return named
+
+
+def _curve(values: NDArray[np.float64]) -> Curve:
+    if not len(values):
+        return Curve(values, values)
+    answered = np.isfinite(values).sum() / len(values)
+    share = np.union1d(np.arange(1, CURVE_POINTS) / CURVE_POINTS, [answered])
+    share = share[(share <= answered) & (share > 0)]
+    return Curve(np.array(quantiles(values, share.tolist())), share)
+
+
+def _moments(frame: pd.DataFrame) -> NDArray[np.float64]:
+    """Return, for every row, the middle of the stretch of the run in which it was due."""
+    due: NDArray[np.float64] = frame["intended_s"].to_numpy(dtype=np.float64)
+    if not len(due):
+        return due
+    stretches = int(np.clip(len(due) // 20, 4, 40))
+    width = max(float(due.max()) / stretches, 1e-9)
+    return (np.minimum(np.maximum(due, 0.0) // width, stretches - 1) + 0.5) * width
+
+
+def _series(frame: pd.DataFrame, at: NDArray[np.float64]) -> Series:
+    """Return the values of `frame` grouped by `at` (one value per row)."""
+    known = frame["cached_tokens"].notna() & frame["prompt_tokens"].notna()
+    bounded = known & frame["ceiling_tokens"].notna()
+    sums = pd.DataFrame(
+        {
+            "prompt": frame["prompt_tokens"].where(known),
+            "cached": frame["cached_tokens"].where(known),
+            "bounded": frame["prompt_tokens"].where(bounded),
+            "ceiling": frame["ceiling_tokens"].where(bounded),
+        }
+    )
+    grouped = sums.groupby(at).sum()
+    ttft = frame["ttft_s"].where(frame["ok"], np.inf)
+    bands = [quantiles(part.dropna().to_numpy(), [0.05, 0.5, 0.95]) for _, part in ttft.groupby(at)]
+    low, mid, high = np.array(bands, dtype=np.float64).reshape(-1, 3).T
+    prompt, possible = grouped["prompt"].to_numpy(), grouped["bounded"].to_numpy()
+    return Series(
+        at=grouped.index.to_numpy(dtype=np.float64),
+        hit_rate=grouped["cached"].to_numpy() / np.where(prompt > 0, prompt, np.nan),
+        ceiling=grouped["ceiling"].to_numpy() / np.where(possible > 0, possible, np.nan),
+        ttft_low=low,
+        ttft_mid=mid,
+        ttft_high=high,
+    )
+
+
+def _sample(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return at most `SCATTER_POINTS` rows, evenly spread over the run: no chance in a report."""
+    if len(frame) <= SCATTER_POINTS:
+        return frame
+    return frame.iloc[np.linspace(0, len(frame) - 1, SCATTER_POINTS).astype(int)]
+
+
+def _slowest(frame: pd.DataFrame) -> tuple[SlowTurn, ...]:
+    worst = frame[frame["ok"]].nlargest(SLOWEST, "ttft_s")
+    return tuple(
+        SlowTurn(
+            session=str(row["session"]),
+            turn=int(row["turn"]),
+            pod=_text(row["pod"]),
+            policy=_text(row["policy"]),
+            prompt_tokens=_count(row["prompt_tokens"]),
+            cached_tokens=_count(row["cached_tokens"]),
+            predicted_tokens=_count(row["predicted_tokens"]),
+            at_s=float(row["sent_s"]),
+            ttft_s=float(row["ttft_s"]),
+        )
+        for _, row in worst.iterrows()
+    )
+
+
+def _failures(frame: pd.DataFrame, summary: Summary) -> tuple[Failure, ...]:
+    def example(kind: str) -> str | None:
+        said = frame["error_message"][frame["error"] == kind].dropna()
+        return str(said.iloc[0]) if len(said) else None
+
+    return tuple(Failure(kind, turns, example(kind)) for kind, turns in summary.failed.items())
+
+
+def _count(value: float) -> int | None:
+    return None if pd.isna(value) else int(value)
+
+
+def _text(value: object) -> str | None:
+    return None if pd.isna(value) else str(value)  # type: ignore[call-overload]
