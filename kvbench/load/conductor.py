@@ -7,7 +7,7 @@ delivers messages to itself there, so there is one way of doing it.
     kvbench_start {options, share} ──►  make the plan, find the ceiling, connect
                ◄── kvbench_prepared
     kvbench_go {start}             ──►  send
-    kvbench_stop {message}         ──►  end soon                      (only if somebody stops it)
+    kvbench_stop                   ──►  end soon                      (only if somebody stops it)
                ◄── kvbench_done {result}
 
 A worker that Locust has lost counts as done, with an error. When all are done the manifest is
@@ -57,7 +57,7 @@ class Conductor:
         self._environment = environment
         self._prepared: set[str] = set()
         self._results: dict[str, Result] = {}
-        self._stop: str | None = None
+        self._stop = False
         self._greenlet: Any = None
         self._folders_used: set[Path] = set()
         self.exit_code = 0
@@ -66,7 +66,7 @@ class Conductor:
         """Begin a run with the options as they are now."""
         self._prepared.clear()
         self._results.clear()
-        self._stop = None
+        self._stop = False
         self.exit_code = 0
         try:
             settings = Settings.parse(self._environment.host, self._options())
@@ -97,36 +97,44 @@ class Conductor:
         """Hear that a worker has written all its rows, or why it has not."""
         self._results[worker] = result
 
-    def halt(self, message: str) -> None:
+    def halt(self) -> None:
         """Stop the run, if one is on, and wait until it is closed."""
         if self._greenlet is None or self._greenlet is gevent.getcurrent():
             return
-        self._stop = self._stop or message
+        self._stop = True
         self._greenlet.join(timeout=HALT_SECONDS)
 
     def _conduct(self, folder: RunFolder, workers: list[str], owned: bool) -> None:
         waiting = set(workers)
-        while waiting - self._prepared - set(self._results) and self._stop is None:
+        while waiting - self._prepared - set(self._results) and not self._stop:
             self._look(workers)
-        if not self._results and self._stop is None:
+        if not self._results and not self._stop:
             start = utc() + timedelta(seconds=LEAD_SECONDS)
             self._send("kvbench_go", {"start": start.isoformat()}, workers)
         stopped = False
         while waiting - set(self._results):
             broken = any(result.error for result in self._results.values())
-            if not stopped and (broken or self._stop is not None):
-                self._send("kvbench_stop", {"message": self._stop or "it broke off"}, workers)
+            if not stopped and (broken or self._stop):
+                self._send("kvbench_stop", {}, workers)
                 stopped = True
             self._look(workers)
-        for worker, result in self._results.items():
-            if result.error is not None:
-                self._complain(f"{worker}: {result.error}", result.exit_code)
-        if owned and folder.manifest_path.exists():
-            close(folder, "failed" if self.exit_code else "interrupted" if stopped else "finished")
-        log.warning("rows are in %s", folder.path)
+        self._end(folder, owned=owned, stopped=stopped)
         self._greenlet = None
-        if self._stop is None:
+        if not self._stop:
             self._leave()
+
+    def _end(self, folder: RunFolder, *, owned: bool, stopped: bool) -> None:
+        """Say what went wrong, close the manifest, and leave no empty folder."""
+        errors = {result.error: result for result in self._results.values() if result.error}
+        for error, result in errors.items():
+            self._complain(error, result.exit_code)
+        if not owned:
+            return
+        if folder.manifest_path.exists():
+            close(folder, "failed" if errors else "interrupted" if stopped else "finished")
+            log.warning("rows are in %s", folder.path)
+        elif not any(folder.path.iterdir()):
+            folder.path.rmdir()
 
     def _look(self, workers: list[str]) -> None:
         """Let others do something, and count workers that are lost as done."""

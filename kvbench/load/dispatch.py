@@ -148,7 +148,7 @@ class Dispatcher:
         self._arm()
 
     def stop(self, message: str) -> None:
-        """End now; every turn that has no record yet gets one that says so."""
+        """End now; every turn without a record gets one, with `message` for those under way."""
         if self._stopped:
             return
         self._stopped = True

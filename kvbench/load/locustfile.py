@@ -102,15 +102,14 @@ class Glue:
     def _on_go(self, _sender: str, data: Any) -> None:
         self._player.go(datetime.fromisoformat(data["start"]))
 
-    def _on_stop(self, _sender: str, data: Any) -> None:
-        self._player.stop(data["message"])
+    def _on_stop(self, _sender: str, _data: Any) -> None:
+        self._player.stop()
 
     def _on_stopping(self) -> None:
-        message = "the run was stopped"
         if self._conducts:
-            self._conductor.halt(message)
+            self._conductor.halt()
         else:
-            self._player.halt(message)
+            self._player.halt()
 
     def _on_quitting(self) -> None:
         self._on_stopping()

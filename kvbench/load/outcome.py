@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from kvbench.records.schema import ErrorKind
     from kvbench.workload.plan import PlannedTurn
 
+STOPPED = "the run was stopped before the answer was complete"
+"""The sentence in the row of a turn that was on its way when the run was stopped."""
+
 MAX_MESSAGE = 300
 """Characters of a server's own words that are kept."""
 

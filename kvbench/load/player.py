@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import gevent
 
 from kvbench.errors import KvbenchError
+from kvbench.load.outcome import STOPPED
 from kvbench.load.run import LoadRun, Result, Share
 from kvbench.load.settings import Settings
 from kvbench.records.run import RunFolder
@@ -65,14 +66,14 @@ class Player:
         if self._run is not None:
             self._run.go(start)
 
-    def stop(self, message: str) -> None:
+    def stop(self) -> None:
         """End soon."""
         if self._run is not None:
-            self._run.stop(message)
+            self._run.stop()
 
-    def halt(self, message: str) -> None:
+    def halt(self) -> None:
         """End, and wait until everything is written."""
-        self.stop(message)
+        self.stop()
         if self._greenlet is not None:
             self._greenlet.join(timeout=HALT_SECONDS)
 
@@ -99,8 +100,11 @@ class Player:
 
 
 def entries(row: TurnRecord) -> list[dict[str, object]]:
-    """Return what Locust's tables get to know of a row: the whole answer, and its first token."""
-    if row.sent_s is None and row.error in {None, "not_sent"}:
+    """Return what Locust's tables get to know of a row: the whole answer, and its first token.
+
+    Turns that did not come to their end because the run was stopped are nobody's failure.
+    """
+    if row.error == "not_sent" or row.error_message == STOPPED:
         return []
     name = "turn 1" if row.turn == 1 else "turn 2+"
     error = None

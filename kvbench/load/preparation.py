@@ -99,7 +99,7 @@ async def find_model(client: Client, form: RequestForm, target: Target) -> str:
     hint = "pass the base URL of a vLLM pod or a kvbench router, or name the --model yourself"
     if reply.status is None:
         said = reply.failure[1] if reply.failure else "no response"
-        raise TargetError(f"{target.authority} does not answer: {said}", hint=hint)
+        raise TargetError(f"the target does not answer: {said}", hint=hint)
     try:
         return msgspec.json.decode(reply.body, type=_Models).data[0].id
     except (msgspec.MsgspecError, IndexError):

@@ -26,6 +26,7 @@ from kvbench.clock import WallClock, utc
 from kvbench.errors import KvbenchError
 from kvbench.load.desk import Desk
 from kvbench.load.dispatch import Dispatcher
+from kvbench.load.outcome import STOPPED
 from kvbench.load.preparation import connect, find_model, manifest, prepare
 from kvbench.load.request import RequestForm
 from kvbench.load.target import Target
@@ -93,7 +94,7 @@ class LoadRun:
         self._settings = settings
         self._share = share
         self._start: datetime | None = None
-        self._stop: str | None = None
+        self._stop = False
         self._clock = WallClock()
         self._planned = 0
         self._rows = 0
@@ -106,9 +107,9 @@ class LoadRun:
         """Begin, with second 0 at `start`, which should be some tenths of a second ahead."""
         self._start = start
 
-    def stop(self, message: str) -> None:
+    def stop(self) -> None:
         """End soon; turns without a record get one that says so."""
-        self._stop = message
+        self._stop = True
 
     def run(self) -> Result:
         """Do it all, and return how it went; never raises for what it did itself."""
@@ -158,7 +159,7 @@ class LoadRun:
         plan = prepared.plan.part(share.worker, share.workers)
         self._planned = len(plan.turns)
         self.prepared = True
-        while self._start is None and self._stop is None:  # noqa: ASYNC110 - told by a thread
+        while self._start is None and not self._stop:  # noqa: ASYNC110 - told by a thread
             await asyncio.sleep(LOOK)
         start = self._clock.now() + ((self._start or utc()) - utc()).total_seconds()
         self._note_start(share)
@@ -203,8 +204,8 @@ class LoadRun:
     async def _watch(self, dispatcher: Dispatcher, finished: asyncio.Event) -> None:
         """Wait for the end; stop when told to, break off when something is broken."""
         while not finished.is_set():
-            if self._stop is not None and self._crash is None:
-                dispatcher.stop(self._stop)
+            if self._stop and self._crash is None:
+                dispatcher.stop(STOPPED)
             if self._crash is not None:
                 dispatcher.abandon()
                 raise self._crash
