@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,14 +51,22 @@ _TEXT = [
 ]
 
 
-def _ready(backend: tokenizers.Tokenizer, trainer: object, template: str) -> Tokenizer:
+def _trained(backend: tokenizers.Tokenizer, trainer: object) -> str:
+    """Train on the page of text; return the content of a `tokenizer.json`."""
     backend.train_from_iterator(_TEXT, trainer)
+    return backend.to_str()
+
+
+def _ready(content: str, template: str) -> Tokenizer:
+    """Return a tokenizer with a chat template."""
+    backend = tokenizers.Tokenizer.from_str(content)
     chat = ChatTemplate(template, where="template", special_tokens={"bos_token": "<|system|>"})
     return Tokenizer(backend, path=Path("fake"), eos_token="<|end|>", template=chat)
 
 
-def byte_level(template: str = HEADED) -> Tokenizer:
-    """Return a byte-level BPE: GPT-2, Llama 3, Qwen."""
+@cache
+def _byte_level() -> str:
+    """Train the model of `byte_level`."""
     backend = tokenizers.Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
@@ -65,11 +74,17 @@ def byte_level(template: str = HEADED) -> Tokenizer:
     trainer = trainers.BpeTrainer(
         vocab_size=700, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False
     )
-    return _ready(backend, trainer, template)
+    return _trained(backend, trainer)
 
 
-def prepended(template: str = BRACKETED) -> Tokenizer:
-    """Return a BPE whose normalizer puts a metaspace before every text: Llama 2, Mistral."""
+def byte_level(template: str = HEADED) -> Tokenizer:
+    """Return a byte-level BPE: GPT-2, Llama 3, Qwen."""
+    return _ready(_byte_level(), template)
+
+
+@cache
+def _prepended() -> str:
+    """Train the model of `prepended`."""
     backend = tokenizers.Tokenizer(models.BPE(unk_token="<|unk|>"))
     backend.normalizer = normalizers.Sequence(
         [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
@@ -77,28 +92,45 @@ def prepended(template: str = BRACKETED) -> Tokenizer:
     backend.pre_tokenizer = pre_tokenizers.Split("▁", "merged_with_next")
     backend.decoder = decoders.Metaspace()
     trainer = trainers.BpeTrainer(vocab_size=600, special_tokens=SPECIAL, show_progress=False)
-    return _ready(backend, trainer, template)
+    return _trained(backend, trainer)
 
 
-def unigram(template: str = MARKED) -> Tokenizer:
-    """Return a Unigram model with metaspaces: T5, XLM-R, Gemma."""
+def prepended(template: str = BRACKETED) -> Tokenizer:
+    """Return a BPE whose normalizer puts a metaspace before every text: Llama 2, Mistral."""
+    return _ready(_prepended(), template)
+
+
+@cache
+def _unigram() -> str:
+    """Train the model of `unigram`."""
     backend = tokenizers.Tokenizer(models.Unigram())
     backend.pre_tokenizer = pre_tokenizers.Metaspace()
     backend.decoder = decoders.Metaspace()
     trainer = trainers.UnigramTrainer(
         vocab_size=200, special_tokens=SPECIAL, unk_token="<|unk|>", show_progress=False
     )
-    return _ready(backend, trainer, template)
+    return _trained(backend, trainer)
 
 
-def word_piece(template: str = MARKED) -> Tokenizer:
-    """Return a WordPiece model, which forgets spaces: BERT."""
+def unigram(template: str = MARKED) -> Tokenizer:
+    """Return a Unigram model with metaspaces: T5, XLM-R, Gemma."""
+    return _ready(_unigram(), template)
+
+
+@cache
+def _word_piece() -> str:
+    """Train the model of `word_piece`."""
     backend = tokenizers.Tokenizer(models.WordPiece(unk_token="<|unk|>"))
     backend.normalizer = normalizers.BertNormalizer(lowercase=True)
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece()
     trainer = trainers.WordPieceTrainer(vocab_size=300, special_tokens=SPECIAL, show_progress=False)
-    return _ready(backend, trainer, template)
+    return _trained(backend, trainer)
+
+
+def word_piece(template: str = MARKED) -> Tokenizer:
+    """Return a WordPiece model, which forgets spaces: BERT."""
+    return _ready(_word_piece(), template)
 
 
 KINDS: dict[str, Callable[[], Tokenizer]] = {

@@ -42,7 +42,7 @@ def brute_force(prompts, size, generated=None):
     return cached
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(workload=fakes_workload.workloads(), size=BLOCK_SIZES, seed=st.integers(0, 50))
 def test_the_ceiling_equals_brute_force_over_tokens(workload, size, seed):
     """On whole plans, template included, at every block size."""
@@ -102,6 +102,7 @@ ROWS = st.lists(
 )
 
 
+@settings(max_examples=60)
 @given(rows=ROWS)
 def test_a_trace_has_the_ceiling_that_its_ids_say(rows):
     """Exactly, at the block size of the ids: any order of ids, any partial last block."""

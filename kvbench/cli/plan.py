@@ -1,0 +1,125 @@
+"""`kvbench plan`: what a workload or a trace will send, without sending it."""
+
+from __future__ import annotations
+
+from pathlib import Path  # noqa: TC003 - typer reads the annotations
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
+    from kvbench.oracle.ceiling import Ceiling
+    from kvbench.workload.plan import Plan, PlannedTurn
+
+
+def plan(
+    workload: Annotated[
+        Path | None, typer.Argument(help="Workload file, such as workloads/chat.yaml.")
+    ] = None,
+    trace: Annotated[Path | None, typer.Option(help="A trace (Mooncake JSONL) instead.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Root seed; the workload has one.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Take only so many rows of the trace, or turns.")
+    ] = None,
+    speed: Annotated[float, typer.Option(min=1e-6, help="Play it so many times faster.")] = 1.0,
+    tokenizer: Annotated[
+        Path | None, typer.Option(help="Tokenizer: a directory or tokenizer.json.")
+    ] = None,
+    block_size: Annotated[int, typer.Option(min=1, help="Tokens per KV block.")] = 16,
+    show: Annotated[int, typer.Option(min=0, help="How many of the first turns to list.")] = 8,
+) -> None:
+    """Show what will be sent, and what an endless cache would hit of it; send nothing.
+
+    [bold]Examples[/bold]
+
+      kvbench plan workloads/chat.yaml
+
+      kvbench plan --trace conversation_trace.jsonl --limit 300 --block-size 512
+
+    [bold]Exit codes[/bold]   0 shown · 2 your input
+    """
+    from rich.console import Console
+
+    from kvbench.oracle.ceiling import ceiling
+    from kvbench.text.tokenizer import Tokenizer
+    from kvbench.workload.load import load_plan
+    from kvbench.workload.render import Renderer
+
+    planned = load_plan(workload, trace, seed=seed, limit=limit, speed=speed)
+    renderer = Renderer(planned, Tokenizer.load(tokenizer))
+    top = ceiling(planned, renderer, block_size)
+    console = Console()
+    console.print(_summary(planned, top))
+    if show:
+        console.print(_first_turns(planned, top, show))
+
+
+def _summary(plan: Plan, top: Ceiling) -> Table:
+    """Return the plan in a dozen numbers."""
+    from rich.table import Table
+
+    from kvbench.units import format_seconds, format_share
+
+    answers = [turn.max_tokens for turn in plan.turns]
+    last = max((turn.at for turn in plan.turns if turn.at is not None), default=0.0)
+    table = Table(
+        title=f"{plan.name}, seed {plan.seed}", show_header=False, title_justify="left", box=None
+    )
+    table.add_column(style="bold")
+    table.add_column()
+    table.add_row("sent to", f"{plan.api}, history {plan.history}")
+    table.add_row("sessions", f"{plan.sessions:,}")
+    table.add_row("turns", f"{len(plan.turns):,}")
+    table.add_row("prefix groups", f"{len({turn.group for turn in plan.turns}):,}")
+    table.add_row("last session begins", f"after {format_seconds(last)}")
+    table.add_row("prompt tokens", _spread(top.prompt_tokens))
+    table.add_row("answer tokens", _spread(answers))
+    table.add_row(
+        "ceiling",
+        f"{format_share(top.hit_rate)} of prompt tokens, with an endless cache and blocks of "
+        f"{top.block_size}",
+    )
+    fresh = sum(top.prompt_tokens) - sum(top.cached_tokens)
+    table.add_row("computed at least", f"{fresh:,} prompt tokens")
+    return table
+
+
+def _spread(numbers: Sequence[int]) -> str:
+    """Return least, median, greatest and sum."""
+    from statistics import median
+
+    return (
+        f"{min(numbers):,} · {median(numbers):,.0f} · {max(numbers):,}"
+        f"  (least · median · most), {sum(numbers):,} in all"
+    )
+
+
+def _first_turns(plan: Plan, top: Ceiling, show: int) -> Table:
+    """Return the first turns, one a row."""
+    from rich.table import Table
+
+    table = Table(title="the first turns", title_justify="left", box=None)
+    for name in ("due", "session", "turn", "group"):
+        table.add_column(name, no_wrap=True)
+    for name in ("prompt", "cached", "answer"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for turn in plan.turns[:show]:
+        table.add_row(
+            _due(turn),
+            turn.session,
+            str(turn.turn),
+            turn.group,
+            f"{top.prompt_tokens[turn.index]:,}",
+            f"{top.cached_tokens[turn.index]:,}",
+            f"{turn.max_tokens:,}",
+        )
+    return table
+
+
+def _due(turn: PlannedTurn) -> str:
+    """Return when a turn is due, for people."""
+    return f"+{turn.think:.2f} s" if turn.at is None else f"{turn.at:.2f} s"

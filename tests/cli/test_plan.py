@@ -1,0 +1,61 @@
+"""`kvbench plan` shows what will be sent, and sends nothing."""
+
+from __future__ import annotations
+
+import fakes_workload
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from kvbench.cli.plan import plan
+from kvbench.errors import InputError
+
+
+def show(*arguments):
+    """Run the verb and return what it printed."""
+    app = typer.Typer()
+    app.command()(plan)
+    result = CliRunner().invoke(
+        app, [str(a) for a in arguments], env={"COLUMNS": "140"}, catch_exceptions=False
+    )
+    assert result.exit_code == 0, result.output
+    return [
+        " ".join(line.replace("│", " ").replace("┃", " ").split())
+        for line in result.output.splitlines()
+    ]
+
+
+@pytest.fixture
+def workload(tmp_path):
+    """A workload file."""
+    path = tmp_path / "chat.yaml"
+    path.write_text(fakes_workload.CHAT, encoding="utf-8")
+    return path
+
+
+def test_a_workload_is_shown_in_numbers_with_its_ceiling(workload):
+    """Sessions, turns, groups, tokens, and the first turns in their order."""
+    lines = show(workload, "--show", "3")
+    assert "chat, seed 5" in lines
+    assert "sessions 12" in lines
+    assert any(line.startswith("ceiling ") and "blocks of 16" in line for line in lines)
+    assert sum(line.startswith(("0.", "1.", "+")) for line in lines) == 3
+    assert next(line for line in lines if line.startswith("0.00 s s00 1 tenant-"))
+
+
+def test_a_trace_is_shown_likewise(tmp_path):
+    """Its ids have a ceiling of their own: 512 + 512 of 2,724 tokens."""
+    trace = fakes_workload.write_trace(tmp_path, *fakes_workload.ROWS)
+    lines = show("--trace", trace, "--block-size", "512", "--show", "0")
+    assert "turns 3" in lines
+    assert "prompt tokens 600 · 1,024 · 1,100 (least · median · most), 2,724 in all" in lines
+    assert next(line for line in lines if line.startswith("ceiling 37.6 % of prompt tokens"))
+    assert "computed at least 1,700 prompt tokens" in lines
+    assert "the first turns" not in lines
+
+
+def test_a_mistake_is_an_input_error(workload):
+    """The command line turns it into one sentence and exit code 2."""
+    workload.write_text("name: 5", encoding="utf-8")
+    with pytest.raises(InputError, match=r"chat.yaml:1: "):
+        show(workload)

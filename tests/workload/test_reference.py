@@ -1,0 +1,78 @@
+"""workloads/README.md says what the parser does."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from kvbench.errors import InputError
+from kvbench.workload import distributions, spec
+from kvbench.workload.parse import load_workload
+
+REFERENCE = (Path(__file__).parent.parent.parent / "workloads" / "README.md").read_text("utf-8")
+EXAMPLE = re.search(r"```yaml\n(.*?)```", REFERENCE, re.DOTALL)[1]
+ARRIVALS = re.findall(
+    r"^\| `(\{(?:poisson|constant|gamma|burst): .*?\}\})` \|", REFERENCE, re.MULTILINE
+)
+NUMBERS = REFERENCE.split("## Numbers")[1]
+WRITTEN = re.findall(r"^\| `(120|\{.*?\})` \|", NUMBERS, re.MULTILINE)
+
+
+def parse(tmp_path, text):
+    """Parse a workload file."""
+    path = tmp_path / "support.yaml"
+    path.write_text(text, encoding="utf-8")
+    return load_workload(path)
+
+
+def test_the_example_is_a_workload(tmp_path):
+    """As it stands in the reference."""
+    workload = parse(tmp_path, EXAMPLE)
+    assert workload.name == "support"
+    assert [level.count for level in workload.prefixes] == [2, 5]
+
+
+def test_the_error_in_the_reference_is_the_error_one_gets(tmp_path):
+    """Line and words."""
+    broken = EXAMPLE.replace("turns: {uniform: [1, 6]}", "turns: 0")
+    line = next(i for i, text in enumerate(broken.splitlines(), 1) if "turns: 0" in text)
+    said = f"support.yaml:{line}: sessions.turns: expected at least 1, got 0"
+    with pytest.raises(InputError) as caught:
+        parse(tmp_path, broken)
+    assert caught.value.message.endswith(said)
+    assert said in REFERENCE
+
+
+@pytest.mark.parametrize("written", ARRIVALS)
+def test_every_arrival_of_the_reference_parses(tmp_path, written):
+    """All four kinds are there."""
+    assert len(ARRIVALS) == 4
+    parse(tmp_path, EXAMPLE.replace("arrival:\n  poisson: {rate: 2}", f"arrival: {written}"))
+
+
+@pytest.mark.parametrize("written", WRITTEN)
+def test_every_number_of_the_reference_parses(tmp_path, written):
+    """In the place of a pause."""
+    assert len(WRITTEN) == 8
+    parse(tmp_path, re.sub("think: .*", f"think: {written}", EXAMPLE))
+
+
+def test_every_key_and_every_kind_is_described():
+    """A new field fails here until it has its paragraph."""
+    for field in dataclasses.fields(spec.Workload):
+        assert f"\n## {field.name}\n" in REFERENCE
+    for owner in (spec.PrefixLevel, spec.Sessions):
+        for field in dataclasses.fields(owner):
+            assert f"\n| `{field.name}` | " in REFERENCE
+    kinds = [name.lower() for name in vars(distributions) if f"{{{name.lower()}: " in NUMBERS]
+    assert kinds == ["uniform", "normal", "lognormal", "exponential", "zipf", "choice"]
+
+
+def test_every_workload_file_is_in_the_table():
+    """And nothing else is."""
+    listed = re.findall(r"^\| `([a-z-]+\.yaml)` \|", REFERENCE, re.MULTILINE)
+    files = (Path(__file__).parent.parent.parent / "workloads").glob("*.yaml")
+    assert sorted(listed) == sorted(file.name for file in files)
