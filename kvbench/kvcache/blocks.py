@@ -37,7 +37,7 @@ ExtraKey: TypeAlias = tuple[str, str] | tuple[str, str, int]
 ROOT: BlockHash = 0
 """The parent of a first block."""
 
-_BYTES_PER_TOKEN = 4
+BYTES_PER_TOKEN = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +81,14 @@ def pack_tokens(token_ids: Iterable[int]) -> array[int]:
         TypeError: A token id is not a whole number.
     """
     return array("I", token_ids)
+
+
+def token_bytes(tokens: array[int], byteorder: str = sys.byteorder) -> bytes:
+    """Return packed tokens as the chain hashes them: little-endian on every machine."""
+    if byteorder == "big":
+        tokens = tokens[:]
+        tokens.byteswap()
+    return tokens.tobytes()
 
 
 def hash_block(parent: BlockHash, tokens: bytes, extra: tuple[ExtraKey, ...] = ()) -> BlockHash:
@@ -138,11 +146,8 @@ class BlockChain:
         """Hash the full blocks that have none yet."""
         size, keys, hashes = self.block_size, self.keys, self.hashes
         first, last = len(hashes), len(self.tokens) // size
-        fresh = self.tokens[first * size : last * size]
-        if sys.byteorder == "big":
-            fresh.byteswap()
-        data = fresh.tobytes()
-        width = size * _BYTES_PER_TOKEN
+        data = token_bytes(self.tokens[first * size : last * size])
+        width = size * BYTES_PER_TOKEN
         parent = hashes[-1] if hashes else ROOT
         plain = keys == PLAIN
         for block in range(first, last):

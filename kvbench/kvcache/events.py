@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 import msgspec
 
 from kvbench.errors import TargetError
+from kvbench.kvcache.blocks import pack_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -245,9 +246,7 @@ def _stored(raw: Mapping[str, object]) -> BlockStored:
     """Return a BlockStored from its fields by name."""
     hashes = _hashes(raw.get("block_hashes"))
     block_size = _whole("block_size", raw.get("block_size"))
-    token_ids = raw.get("token_ids")
-    if not isinstance(token_ids, list) or not all(type(token) is int for token in token_ids):
-        raise EventFormatError("KV events: token_ids: expected whole numbers")
+    token_ids = _token_ids(raw.get("token_ids"))
     if block_size < 1 or len(token_ids) != len(hashes) * block_size:
         raise EventFormatError(
             f"KV events: expected {len(hashes)} blocks of {block_size} tokens, "
@@ -264,7 +263,7 @@ def _stored(raw: Mapping[str, object]) -> BlockStored:
     return BlockStored(
         block_hashes=hashes,
         parent_block_hash=None if parent is None else _hash(parent),
-        token_ids=tuple(token_ids),
+        token_ids=token_ids,
         block_size=block_size,
         lora_id=_optional_whole("lora_id", raw.get("lora_id")),
         medium=_text("medium", raw.get("medium")),
@@ -290,6 +289,16 @@ def _hashes(value: object) -> tuple[EngineHash, ...]:
     if not isinstance(value, list):
         raise EventFormatError(f"KV events: block_hashes: expected a list, got {value!r:.80}")
     return tuple(map(_hash, value))
+
+
+def _token_ids(value: object) -> tuple[int, ...]:
+    """Return token ids, each of which fits into 32 bits."""
+    if not isinstance(value, list):
+        raise EventFormatError(f"KV events: token_ids: expected a list, got {value!r:.80}")
+    try:
+        return tuple(pack_tokens(value))
+    except (OverflowError, TypeError) as error:
+        raise EventFormatError(f"KV events: token_ids: {error}") from error
 
 
 def _whole(name: str, value: object) -> int:

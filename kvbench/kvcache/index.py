@@ -22,10 +22,9 @@ about 150 bytes with one holder, less with several.
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
-from kvbench.kvcache.blocks import ROOT, hash_block, pack_tokens
+from kvbench.kvcache.blocks import BYTES_PER_TOKEN, ROOT, hash_block, pack_tokens, token_bytes
 from kvbench.kvcache.events import BlockRemoved, BlockStored, EventFormatError, engine_hash
 
 if TYPE_CHECKING:
@@ -198,10 +197,8 @@ class BlockIndex:
             known.group = event.group_idx
         elif event.group_idx not in {None, known.group}:
             return
-        tokens = pack_tokens(event.token_ids)
-        if sys.byteorder == "big":
-            tokens.byteswap()
-        data, width = tokens.tobytes(), self.block_size * tokens.itemsize
+        data = token_bytes(pack_tokens(event.token_ids))
+        width = self.block_size * BYTES_PER_TOKEN
         parent = None if event.parent_block_hash is None else _alias(event.parent_block_hash)
         for index, name in enumerate(event.block_hashes):
             alias = _alias(name)

@@ -108,10 +108,7 @@ class BlockPool:
     @property
     def usage(self) -> float:
         """Referenced blocks as a fraction of the usable: vLLM's `kv_cache_usage_perc`."""
-        return 1.0 - len(self._free) / self.usable
-
-    def __contains__(self, block_hash: BlockHash) -> bool:
-        return block_hash in self._where
+        return (self.usable - len(self._free)) / self.usable
 
     def contents(self) -> set[BlockHash]:
         """Return the hashes that can be hit."""

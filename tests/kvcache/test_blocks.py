@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvbench.kvcache.blocks import BlockChain, PromptKeys, block_hashes
+from kvbench.kvcache.blocks import BlockChain, PromptKeys, block_hashes, pack_tokens, token_bytes
 
 tokens = st.lists(st.integers(0, 3), max_size=24)
 sizes = st.integers(1, 5)
@@ -96,6 +96,13 @@ def test_extra_keys_come_in_one_order():
     """Adapter, pictures, salt: as vLLM has them."""
     keys = PromptKeys("s", "l", (("m", 0, 1), ("n", 1, 1)))
     assert keys.of_block(0, 2) == (("lora", "l"), ("mm", "m", 0), ("mm", "n", 1), ("salt", "s"))
+
+
+def test_a_machine_of_the_other_byte_order_hashes_the_same_bytes():
+    """Four bytes a token, the least significant first."""
+    assert token_bytes(pack_tokens([1, 258]), "little") == bytes([1, 0, 0, 0, 2, 1, 0, 0])
+    swapped = pack_tokens([1 << 24, 0x02010000])
+    assert token_bytes(swapped, "big") == bytes([1, 0, 0, 0, 2, 1, 0, 0])
 
 
 @pytest.mark.parametrize("bad", [[-1], [1 << 32], ["x"], [1.5]])

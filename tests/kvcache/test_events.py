@@ -132,6 +132,17 @@ def test_fields_and_events_that_we_do_not_know_are_skipped_and_counted():
             pack([0.0, [["BlockStored", [1], None, [1, "x"], 2]]]), "token_ids", id="a text token"
         ),
         pytest.param(
+            pack([0.0, [["BlockStored", [1], None, [-1], 1]]]), "token_ids", id="a negative token"
+        ),
+        pytest.param(
+            pack([0.0, [["BlockStored", [1], None, 7, 1]]]), "token_ids", id="a lone token"
+        ),
+        pytest.param(
+            pack([0.0, [["BlockStored", [1], None, [1], 1, 0, None, None, ["x"]]]]),
+            "extra_keys: expected a list, got 'x'",
+            id="bare extra keys",
+        ),
+        pytest.param(
             pack([0.0, [["BlockStored", [], None, [], 0]]]), "0 blocks of 0", id="no block size"
         ),
         pytest.param(
@@ -200,7 +211,7 @@ def stored_events(draw):
     return BlockStored(
         block_hashes=tuple(names),
         parent_block_hash=draw(st.none() | hashes),
-        token_ids=tuple(draw(st.lists(st.integers(0, 2**32), min_size=count, max_size=count))),
+        token_ids=tuple(draw(st.lists(st.integers(0, 2**32 - 1), min_size=count, max_size=count))),
         block_size=size,
         lora_id=draw(st.none() | st.integers(0, 9)),
         medium=draw(texts),

@@ -115,7 +115,7 @@ def test_a_parked_block_that_is_removed_never_comes_back():
     index = index_of("a", *[stored([3], [3, 3], parent=2)] * 2)
     index.apply("a", batch(BlockRemoved((3,)), BlockRemoved((3,))))
     assert index.parked("a") == 0
-    index.apply("a", batch(stored([1, 2], [1, 1, 2, 2])))
+    index.apply("a", batch(BlockRemoved((3,)), stored([1, 2], [1, 1, 2, 2])))
     assert index.blocks("a") == 2
 
 
