@@ -143,7 +143,7 @@ REPLACEMENTS = [
     ),
     (
         "{uniform: [1, 4]}",
-        "{unifrom: [1, 4]}",
+        "{uniforn: [1, 4]}",
         10,
         "sessions.turns: expected one of 'constant', 'uniform'",
         'did you mean "uniform"?',
