@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from kvbench.errors import InputError
@@ -204,19 +205,26 @@ class Renderer:
             for role, key in zip(roles, keys, strict=True)
         ]
         ids = self.tokenizer.encode_chat(messages)
-        starts = sorted((self._find(ids, key), i) for i, key in enumerate(keys))
+        starts: list[tuple[int, int]] = []
+        for i, key in enumerate(keys):
+            after = starts[-1][0] + _PROBE_TOKENS if starts else 0
+            starts.append((self._find(ids, key, after), i))
         slots, end = [], 0
-        for start, i in starts:
+        for start, i in sorted(starts):  # a template may have moved a message
             opening = self.composer.opening_ids(keys[i]).index(ids[start])
             slots.append(_Slot(tuple(ids[end:start]), i, opening))
             end = start + _PROBE_TOKENS
         return _Frame(tuple(slots), tuple(ids[end:]), len(ids) - _PROBE_TOKENS * len(roles))
 
-    def _find(self, ids: Sequence[int], key: str) -> int:
-        """Return where the probe words of `key` begin, the first of them in any of its forms."""
+    def _find(self, ids: Sequence[int], key: str, after: int) -> int:
+        """Return where the probe words of `key` begin, the first of them in any of its forms.
+
+        Looks behind `after` first, which is where they are unless messages were moved.
+        """
         rest = list(self.composer.ids(key, _PROBE_TOKENS)[1:])
         firsts = self.composer.opening_ids(key)
-        for start in range(len(ids) - _PROBE_TOKENS + 1):
+        places = len(ids) - _PROBE_TOKENS + 1
+        for start in chain(range(after, places), range(min(after, places))):
             if ids[start] in firsts and list(ids[start + 1 : start + _PROBE_TOKENS]) == rest:
                 return start
         raise InputError(
