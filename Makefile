@@ -38,7 +38,7 @@ test: install ## The tests that need nothing but Python; under two minutes
 	$(BIN)/pytest $(ARGS)
 
 test-vllm: install ## The tests against a real vLLM on the CPU: REAL_VLLM=path/to/serve
-	$(BIN)/pytest -m vllm $(ARGS)
+	REAL_VLLM="$(REAL_VLLM)" $(BIN)/pytest -m vllm $(ARGS)
 
 ci: check test ## What must be green before a change lands, but for the real engine
 

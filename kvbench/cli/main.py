@@ -9,6 +9,11 @@ from typing import TYPE_CHECKING, NoReturn
 import typer
 
 from kvbench import __version__
+from kvbench.cli.demo import demo
+from kvbench.cli.plan import plan
+from kvbench.cli.report import report
+from kvbench.cli.router import router
+from kvbench.cli.run import run
 from kvbench.cli.up import up
 from kvbench.errors import KvbenchError
 
@@ -31,7 +36,12 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
+app.command()(demo)
+app.command()(run)
+app.command()(plan)
+app.command()(report)
 app.command()(up)
+app.command()(router)
 
 
 @app.callback()

@@ -1,0 +1,65 @@
+"""The demo: one plan, several policies, the same pods emptied between."""
+
+from __future__ import annotations
+
+import sysconfig
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kvbench.clock import utc
+from kvbench.report.page import build_report
+from kvbench.stack.local import LocalStack
+from kvbench.stack.run import Job, Outcome, Watch, run
+from kvbench.stack.topology import PodSpec, RouterSpec, Topology
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+POD = PodSpec(num_gpu_blocks=2048)
+"""A pod whose cache holds a part of the demo's prefixes, and three of which hold them all."""
+
+
+def demo_workload() -> Path:
+    """Return the demo's workload file: the checkout's, or the one that came with the package."""
+    checkout = Path(__file__).parents[2] / "workloads"
+    installed = Path(sysconfig.get_path("data")) / "share" / "kvbench" / "workloads"
+    return (checkout if checkout.is_dir() else installed) / "demo.yaml"
+
+
+def demo(
+    *,
+    workload: Path | None,
+    policies: Sequence[str],
+    runs: Path,
+    seed: int | None,
+    command: tuple[str, ...],
+    watch: Watch,
+) -> tuple[list[Outcome], Path]:
+    """Run the plan once for each policy; return the outcomes and the report that compares them.
+
+    Raises:
+        KvbenchError: A part did not start, or broke.
+        KeyboardInterrupt: It was interrupted; everything is stopped.
+    """
+    topology = Topology(pods=(POD,) * 3, router=RouterSpec(policy=policies[0]))
+    logs = runs / f"{utc():%Y%m%d-%H%M%S}-demo-logs"
+    outcomes: list[Outcome] = []
+    with LocalStack(topology, logs) as stack:
+        for policy in policies:
+            if outcomes:
+                stack.start_router(replace(topology.router, policy=policy))
+            job = Job(
+                target=stack.url,
+                workload=workload or demo_workload(),
+                seed=seed,
+                name=f"demo-{policy}",
+                arm=policy,
+                runs=runs,
+                isolation="reset",
+                command=command,
+            )
+            outcomes.append(run(job, watch, stack.check))
+    report = outcomes[-1].folder.path / "report.html"
+    build_report([outcome.folder.path for outcome in outcomes], report)
+    return outcomes, report

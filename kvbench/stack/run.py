@@ -1,0 +1,393 @@
+"""One run, from a plan to its rows, statistics and report.
+
+    look at the target → plan and ceiling → run folder → Locust in a process of its own → judge
+
+Whatever happens after the folder was made (a target that dies, Ctrl-C, a killed generator), the
+run is closed properly: the rows are counted, kept as a table, summarised and reported, and the
+manifest says how far it came.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import signal
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import msgspec
+
+from kvbench import __version__
+from kvbench.clock import utc
+from kvbench.errors import InputError, InvalidMeasurementError, KvbenchError, TargetError
+from kvbench.oracle.ceiling import ceiling
+from kvbench.records.manifest import (
+    CacheCounters,
+    Ceiling,
+    Counts,
+    Manifest,
+    PodCounters,
+    Workload,
+    this_machine,
+)
+from kvbench.records.reader import read_frame, write_parquet
+from kvbench.records.run import RunFolder
+from kvbench.records.summary import summarise
+from kvbench.records.validity import Limits, validity
+from kvbench.report.page import build_report
+from kvbench.stack.loadgen import locust_command
+from kvbench.stack.process import Child
+from kvbench.stack.tail import Tail
+from kvbench.stack.target import Target, cache_counters, count_tokens, look_at, reset_caches
+from kvbench.text.tokenizer import Tokenizer
+from kvbench.workload.load import load_plan
+from kvbench.workload.render import Renderer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from kvbench.records.summary import Summary
+    from kvbench.workload.plan import Plan
+
+DEFAULT_BLOCK_SIZE = 16
+"""vLLM's default on GPUs; assumed where the pods do not say."""
+
+POLL_SECONDS = 0.25
+"""How often the display looks at the rows."""
+
+PROBE_TEXT = "The quick brown fox jumps over 13 lazy dogs — again.\n"
+"""Text on which two different tokenizers are unlikely to agree by accident."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What to run, and against what.
+
+    Attributes:
+        target: Base URL of a pod or a router.
+        workload: Workload file; or else `trace`.
+        trace: Trace file.
+        limit: Rows of the trace, or turns of the workload, to take; None is all.
+        speed: Factor by which a trace is replayed faster than it was recorded.
+        seed: Root seed; None takes the workload's.
+        model: Model to ask for; None takes the target's first.
+        tokenizer: Directory or file of the tokenizer; None finds the target's, or takes our own.
+        name: What the run is called; None takes the workload's name.
+        arm: What tells it from the runs it is compared with.
+        runs: Folder of all runs.
+        isolation: How the run keeps itself from what earlier runs left in the caches.
+        limits: How much the measurement may be off and still count.
+        request_timeout_s: Seconds after which a turn is given up.
+        max_in_flight: Most turns open at once.
+        command: The command line, for the manifest.
+    """
+
+    target: str
+    workload: Path | None = None
+    trace: Path | None = None
+    limit: int | None = None
+    speed: float = 1.0
+    seed: int | None = None
+    model: str | None = None
+    tokenizer: Path | None = None
+    name: str | None = None
+    arm: str | None = None
+    runs: Path
+    isolation: Literal["salt", "reset", "none"] = "salt"
+    limits: Limits = field(default_factory=Limits)
+    request_timeout_s: float = 600.0
+    max_in_flight: int = 4096
+    command: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A run that is ready to go: its plan is made, its target has answered."""
+
+    job: Job
+    target: Target
+    tokenizer: Tokenizer
+    plan: Plan
+    folder: RunFolder
+    manifest: Manifest
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A run that is over.
+
+    Attributes:
+        folder: Where it lies.
+        manifest: As it was closed.
+        summary: Its statistics.
+        notes: What a person should know and no number shows.
+        report: The page about it.
+    """
+
+    folder: RunFolder
+    manifest: Manifest
+    summary: Summary
+    notes: tuple[str, ...]
+    report: Path
+
+    def problem(self) -> KvbenchError | None:
+        """Return what is wrong with the run as an error, or None: the target first, then us."""
+        failed = {k: n for k, n in self.summary.failed.items() if k != "not_sent"}
+        if failed:
+            kinds = ", ".join(f"{count} × {kind}" for kind, count in failed.items())
+            first = _first_failure(self.folder)
+            return TargetError(
+                f"{sum(failed.values())} of {self.summary.turns} turns failed: {kinds}{first}",
+                hint=f"every turn's row is kept: {self.folder.path}",
+            )
+        if self.manifest.validity:
+            return InvalidMeasurementError(
+                "this measurement is not valid: " + "; ".join(self.manifest.validity),
+                hint="let the machine do less beside it, lower the load, or raise "
+                "--max-lateness if you accept it",
+            )
+        return None
+
+
+class Watch(Protocol):
+    """Is shown a run while it is on."""
+
+    def begin(self, prepared: Prepared) -> None:
+        """The first turn is about to be sent."""
+        ...
+
+    def update(self, tail: Tail) -> None:
+        """Some time has passed."""
+        ...
+
+    def end(self) -> None:
+        """The last row is written, or never will be."""
+        ...
+
+
+def prepare(job: Job) -> Prepared:
+    """Look at the target, make the plan and the run folder.
+
+    Raises:
+        InputError: The workload, the trace or a flag is wrong.
+        TargetError: The target does not answer.
+    """
+    source = job.workload or job.trace
+    if source is None:
+        raise InputError(
+            "nothing to run: give a workload file or --trace",
+            hint="kvbench run workloads/chat.yaml --target http://127.0.0.1:8000",
+        )
+    plan = load_plan(job.workload, job.trace, seed=job.seed, limit=job.limit, speed=job.speed)
+    target = look_at(job.target, job.model)
+    tokenizer, notes = _tokenizer(job, target)
+    if target.block_size is None:
+        notes.append(
+            f"the pods do not say their block size: the ceiling assumes {DEFAULT_BLOCK_SIZE}"
+        )
+    block_size = target.block_size or DEFAULT_BLOCK_SIZE
+    folder = RunFolder.create(job.runs, job.name or plan.name, utc())
+    manifest = _manifest(job, plan, target, tokenizer, block_size)
+    folder.write_manifest(manifest)
+    return Prepared(job, target, tokenizer, plan, folder, manifest, tuple(notes))
+
+
+def run(job: Job, watch: Watch, check: Callable[[], None] = lambda: None) -> Outcome:
+    """Run a job from beginning to end.
+
+    Args:
+        job: What to run.
+        watch: Is shown how it goes.
+        check: Called now and then; raises if a part of the stack has broken.
+
+    Raises:
+        InputError: The workload, the trace or a flag is wrong.
+        TargetError: The target does not answer.
+        KeyboardInterrupt: It was interrupted, and closed properly.
+    """
+    prepared = prepare(job)
+    if job.isolation == "reset":
+        reset_caches(prepared.target)
+    before = cache_counters(prepared.target.pods)
+    state: Literal["finished", "interrupted", "failed"] = "failed"
+    watch.begin(prepared)
+    interrupted: BaseException | None = None
+    try:
+        state = "finished" if _drive(prepared, watch, check) == 0 else "failed"
+    except (KeyboardInterrupt, KvbenchError) as error:
+        state = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+        interrupted = error
+    finally:
+        watch.end()
+    outcome = close(prepared, state, before)
+    if interrupted is not None:
+        raise interrupted
+    return outcome
+
+
+def _drive(prepared: Prepared, watch: Watch, check: Callable[[], None]) -> int:
+    """Let Locust send the plan; return its exit code."""
+    job, folder = prepared.job, prepared.folder
+    command = locust_command(
+        host=prepared.target.url,
+        run_dir=folder.path,
+        workload=job.workload,
+        trace=job.trace,
+        limit=job.limit,
+        speed=job.speed,
+        seed=prepared.plan.seed,
+        model=prepared.target.model,
+        tokenizer=prepared.tokenizer.path,
+        isolation="none" if job.isolation == "reset" else job.isolation,
+        block_size=prepared.manifest.block_size or DEFAULT_BLOCK_SIZE,
+        request_timeout_s=job.request_timeout_s,
+        max_in_flight=job.max_in_flight,
+    )
+    tail = Tail(folder)
+    env = {"KVBENCH_EXIT_WITH_PARENT": "1"}
+    with Child("load generator", command, folder.path / "locust.log", env) as child:
+        try:
+            while child.wait(POLL_SECONDS) is None:
+                check()
+                tail.read()
+                watch.update(tail)
+        except BaseException:
+            child.ask_to_stop(signal.SIGINT)
+            child.wait(10)
+            raise
+        tail.read()
+        watch.update(tail)
+        return child.poll() or 0
+
+
+def close(
+    prepared: Prepared,
+    state: Literal["finished", "interrupted", "failed"],
+    before: dict[str, dict[str, float]],
+) -> Outcome:
+    """Count, keep, summarise and report what there is."""
+    folder, target = prepared.folder, prepared.target
+    after = cache_counters(target.pods)
+    manifest = msgspec.structs.replace(
+        folder.read_manifest(),
+        state=state,
+        ended_at=utc().isoformat(),
+        load=folder.read_testimonies(),
+        pods={
+            name: PodCounters(before=_counters(before.get(name)), after=_counters(after.get(name)))
+            for name in target.pods
+        },
+    )
+    write_parquet(folder)
+    frame, damage = read_frame(folder)
+    summary = summarise(frame, manifest)
+    manifest = msgspec.structs.replace(
+        manifest,
+        counts=Counts(
+            planned=manifest.planned_turns,
+            rows=summary.turns,
+            ok=summary.turns - summary.failures,
+            failed=summary.failed,
+        ),
+        validity=validity(summary, manifest, damage, prepared.job.limits),
+    )
+    folder.write_manifest(manifest)
+    notes = [*prepared.notes, *_afterthoughts(summary, manifest)]
+    report = build_report([folder.path], folder.path / "report.html")
+    return Outcome(folder, manifest, summary, tuple(notes), report)
+
+
+def _counters(found: dict[str, float] | None) -> CacheCounters | None:
+    if found is None:
+        return None
+    return CacheCounters(queries=int(found["queries"]), hits=int(found["hits"]))
+
+
+def _afterthoughts(summary: Summary, manifest: Manifest) -> list[str]:
+    """Return what the numbers of an ended run suggest."""
+    notes = []
+    if summary.hits.turns == 0 and summary.turns > summary.failures:
+        notes.append(
+            "the pods do not report cached tokens: start vLLM with --enable-prompt-tokens-details"
+        )
+    counted = [
+        pod.after.hits - pod.before.hits
+        for pod in manifest.pods.values()
+        if pod.before is not None and pod.after is not None
+    ]
+    if len(counted) == len(manifest.pods) and not summary.hits.unknown:
+        difference = sum(counted) - summary.hits.cached_tokens
+        if difference and not summary.failures:
+            notes.append(
+                f"the pods counted {abs(difference)} cached tokens "
+                f"{'more' if difference > 0 else 'fewer'} than the rows hold: other traffic, "
+                "a restart, or a reset in between"
+            )
+    return notes
+
+
+def _tokenizer(job: Job, target: Target) -> tuple[Tokenizer, list[str]]:
+    """Return the tokenizer to plan with: the one given, the target's own, or kvbench's."""
+    tokenizer = Tokenizer.load(job.tokenizer)
+    if job.tokenizer is None and target.root:
+        with suppress(InputError):  # a name on a hub, or a directory of another machine
+            tokenizer = Tokenizer.load(target.root)
+    theirs = count_tokens(target, PROBE_TEXT)
+    ours = len(tokenizer.encode(PROBE_TEXT))
+    if theirs is None or theirs == ours:
+        return tokenizer, []
+    note = (
+        f"the target's tokenizer is another one (it counts {theirs} tokens where {tokenizer.name} "
+        f"counts {ours}): lengths and the ceiling are approximate; pass --tokenizer"
+    )
+    return tokenizer, [note]
+
+
+def _manifest(
+    job: Job, plan: Plan, target: Target, tokenizer: Tokenizer, block_size: int
+) -> Manifest:
+    """Return the manifest of a run that is about to begin."""
+    source = job.workload or job.trace
+    assert source is not None
+    top = ceiling(plan, Renderer(plan, tokenizer), block_size)
+    ids = ceiling(plan, None, plan.ids_block_size) if plan.ids_block_size else None
+    return Manifest(
+        kvbench_version=__version__,
+        created=utc().isoformat(),
+        command=list(job.command),
+        name=job.name or plan.name,
+        arm=job.arm,
+        target=target.url,
+        model=target.model,
+        tokenizer=str(tokenizer.path),
+        workload=Workload(
+            file=str(job.workload) if job.workload else None,
+            trace=str(job.trace) if job.trace else None,
+            sha256=hashlib.sha256(source.read_bytes()).hexdigest(),
+            speed=job.speed if job.trace else None,
+            limit=job.limit,
+        ),
+        seed=plan.seed,
+        api=plan.api,
+        history=plan.history,
+        isolation=job.isolation,
+        block_size=block_size,
+        planned_turns=len(plan.turns),
+        planned_sessions=plan.sessions,
+        ceiling=Ceiling(tokens=sum(top.cached_tokens), prompt_tokens=sum(top.prompt_tokens)),
+        ids_ceiling=Ceiling(tokens=sum(ids.cached_tokens), prompt_tokens=sum(ids.prompt_tokens))
+        if ids
+        else None,
+        machine=this_machine(),
+    )
+
+
+def _first_failure(folder: RunFolder) -> str:
+    frame, _ = read_frame(folder)
+    failed = frame[frame["error"].notna() & (frame["error"].astype(object) != "not_sent")]
+    if failed.empty:
+        return ""
+    first = failed.iloc[0]
+    return f" (the first: turn {first['index']}, {first['error_message']})"
