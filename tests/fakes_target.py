@@ -6,6 +6,8 @@ of the test, or in a process of its own (`python tests/fakes_target.py`), where 
 
 import asyncio
 import json
+import socket
+import struct
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -106,6 +108,8 @@ class ScriptedTarget:
     @staticmethod
     def _leave(writer, step) -> bool:
         if step == CUT:
+            at_once = struct.pack("ii", 1, 0)  # close without goodbye: a reset
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
             writer.transport.abort()
         else:
             writer.close()

@@ -14,6 +14,7 @@ it never passes for a run that went well.
 from __future__ import annotations
 
 import asyncio
+import gc
 import traceback
 from collections import deque
 from dataclasses import dataclass
@@ -122,6 +123,7 @@ class LoadRun:
             self._crash = error
         finally:
             loop.close()
+            gc.unfreeze()
         return self._result()
 
     def _result(self) -> Result:
@@ -158,6 +160,8 @@ class LoadRun:
         settings, share = self._settings, self._share
         plan = prepared.plan.part(share.worker, share.workers)
         self._planned = len(plan.turns)
+        gc.collect()
+        gc.freeze()  # the plan stays: no collection in mid-run shall walk through it
         self.prepared = True
         while self._start is None and not self._stop:  # noqa: ASYNC110 - told by a thread
             await asyncio.sleep(LOOK)
