@@ -49,7 +49,7 @@ if TYPE_CHECKING:
         KVEventSink,
         TimeModel,
     )
-    from kvbench.kvcache.blocks import BlockHash
+    from kvbench.kvcache.blocks import BlockHash, Chain
 
 
 class _Sequence:
@@ -65,11 +65,10 @@ class _Sequence:
         "table",
     )
 
-    def __init__(self, request: EngineRequest, block_size: int) -> None:
-        keys, prompt = prompt_keys(request), request.prompt_token_ids
+    def __init__(self, request: EngineRequest, chain: Chain) -> None:
         self.request = request
-        self.chain = BlockChain(prompt, block_size, keys, owner=request.id)
-        self.table = BlockTable(self.chain)
+        self.chain = chain
+        self.table = BlockTable(chain)
         self.computed = 0
         self.generated = 0
         self.preemptions = 0
@@ -78,7 +77,7 @@ class _Sequence:
     @property
     def missing(self) -> int:
         """Tokens that are there and not computed."""
-        return len(self.chain.tokens) - self.computed
+        return len(self.chain) - self.computed
 
 
 class _Relay:
@@ -90,8 +89,9 @@ class _Relay:
         self._sink = sink
         self._live = live
 
-    def stored(self, chain: BlockChain, first: int, last: int) -> None:
+    def stored(self, chain: Chain, first: int, last: int) -> None:
         """Pass on blocks with their hashes, their parent and their tokens."""
+        assert isinstance(chain, BlockChain)  # others have no tokens to publish
         size = chain.block_size
         self._sink.block_stored(
             chain.hashes[first:last],
@@ -163,19 +163,19 @@ class Engine:
         """Referenced blocks as a fraction of the usable."""
         return self.pool.usage
 
-    def add(self, request: EngineRequest) -> None:
+    def add(self, request: EngineRequest, chain: Chain | None = None) -> None:
         """Queue a request; the next step sees it.
+
+        Args:
+            request: The request.
+            chain: Its prompt, where tokens are not known one by one; then only the number of
+                `prompt_token_ids` is read. Not for an engine with a sink.
 
         Raises:
             InputError: The request is malformed, its id is taken, or it could never fit.
         """
         self._check_fits(request)
-        try:
-            sequence = _Sequence(request, self.config.block_size)
-        except (OverflowError, TypeError) as error:
-            raise InputError(
-                f"prompt_token_ids: expected whole numbers from 0 to 2³² - 1: {error}"
-            ) from error
+        sequence = _Sequence(request, chain or _chain_of(request, self.config.block_size))
         self._live[request.id] = sequence
         self._waiting.append(sequence)
 
@@ -218,6 +218,60 @@ class Engine:
             preempted=tuple(sequence.request.id for sequence in preempted),
         )
 
+    def plain_steps(self) -> int:
+        """Return how many of the next steps are sure to do nothing but add a token to each request.
+
+        In such a step all of the batch decode, and nobody is admitted, preempted or ends. 0 where
+        that is not certain of the very next step.
+        """
+        running, config = self._running, self.config
+        most = min(config.max_num_seqs, config.max_num_batched_tokens)
+        if not 0 < len(running) <= most or not all(map(_decodes, running)):
+            return 0
+        ends = (
+            min(one.request.max_tokens - one.generated, config.max_model_len - len(one.chain))
+            for one in running
+        )
+        steps = min(ends) - 1
+        if self._waiting and len(running) < most:
+            head = self._waiting[0].table
+            if self._cache.fits(head, self._cache.lookup(head)):
+                return 0
+            # What does not fit now will not fit until the pool has changed.
+            return min(steps, self._quiet_steps())
+        if sum(self._cache.lacking(one.table, len(one.chain) + steps - 1) for one in running) > (
+            self.pool.free
+        ):
+            return min(steps, self._quiet_steps())
+        return steps
+
+    def decode(self, steps: int) -> None:
+        """Run so many steps at once, at most `plain_steps()`.
+
+        Afterwards all is as after as many calls of `step`. How long they took is for the caller to
+        know.
+        """
+        size, due = self.config.block_size, []
+        for place, one in enumerate(self._running):
+            length, generated = len(one.chain), one.generated
+            one.chain.extend([*map(one.request.next_token, range(generated, generated + steps))])
+            one.generated += steps
+            one.computed += steps
+            due += [
+                (tokens - length, place, tokens)
+                for tokens in range(length, length + steps)
+                if tokens % size < 2  # a block becomes full, or another is needed
+            ]
+        for _, place, tokens in sorted(due):
+            self._cache.extend(self._running[place].table, tokens)
+        self.counters.generation_tokens += steps * len(self._running)
+        self.counters.evictions = self.pool.evictions
+
+    def _quiet_steps(self) -> int:
+        """Return how many decoding steps the pool does not notice."""
+        size = self.config.block_size
+        return max(min(len(one.table.blocks) * size - len(one.chain) for one in self._running), 0)
+
     def _schedule(self) -> tuple[list[tuple[_Sequence, int]], list[_Sequence]]:
         """Hand out the token budget; return who got how much, and who was preempted."""
         config = self.config
@@ -239,7 +293,7 @@ class Engine:
             sequence = self._waiting[0]
             hits = self._cache.lookup(sequence.table)
             found = len(hits) * config.block_size
-            tokens = min(len(sequence.chain.tokens) - found, longest, budget)
+            tokens = min(len(sequence.chain) - found, longest, budget)
             if not self._cache.admit(sequence.table, hits, tokens):
                 break
             self._running.append(self._waiting.popleft())
@@ -269,7 +323,7 @@ class Engine:
             return
         sequence.cached_tokens = found
         if self.config.enable_prefix_caching:
-            self.counters.prefix_cache_queries += len(sequence.chain.tokens)
+            self.counters.prefix_cache_queries += len(sequence.chain)
             self.counters.prefix_cache_hits += found
 
     def _advance(self, sequence: _Sequence, tokens: int) -> TokenOutput | None:
@@ -280,7 +334,7 @@ class Engine:
         request = sequence.request
         token = request.next_token(sequence.generated)
         if not sequence.generated:
-            self.counters.prompt_tokens += len(sequence.chain.tokens)
+            self.counters.prompt_tokens += len(sequence.chain)
         sequence.chain.append(token)
         sequence.generated += 1
         self.counters.generation_tokens += 1
@@ -293,7 +347,7 @@ class Engine:
         """Return why `token` is the last, None where it is not."""
         if token in sequence.request.stop_token_ids:
             return "stop"
-        full = len(sequence.chain.tokens) >= self.config.max_model_len
+        full = len(sequence.chain) >= self.config.max_model_len
         return "length" if full or sequence.generated >= sequence.request.max_tokens else None
 
     def _end(self, sequence: _Sequence, reason: FinishReason) -> None:
@@ -323,6 +377,30 @@ class Engine:
                 f"{self.pool.usable * config.block_size}",
                 hint="lower max_tokens, or give the pod more blocks",
             )
+
+
+def _decodes(sequence: _Sequence) -> bool:
+    """Return whether a request lacks its last token only, and no token can end it early."""
+    return (
+        sequence.generated > 0
+        and len(sequence.chain) - sequence.computed == 1
+        and not sequence.request.stop_token_ids
+    )
+
+
+def _chain_of(request: EngineRequest, block_size: int) -> BlockChain:
+    """Return the chain of a prompt.
+
+    Raises:
+        InputError: A token id is none.
+    """
+    prompt, keys = request.prompt_token_ids, prompt_keys(request)
+    try:
+        return BlockChain(prompt, block_size, keys, owner=request.id)
+    except (OverflowError, TypeError) as error:
+        raise InputError(
+            f"prompt_token_ids: expected whole numbers from 0 to 2³² - 1: {error}"
+        ) from error
 
 
 def _check(config: EngineConfig) -> None:

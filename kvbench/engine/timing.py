@@ -22,10 +22,14 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from kvbench.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,25 @@ class StepTime:
             + len(work) * self.sequence_s
             + max(self.weights_s, tokens * self.token_s)
             + pairs * self.pair_s
+            + context * self.context_s
+        )
+
+    def decode_seconds(self, sequences: int, tokens: int, steps: int) -> NDArray[np.float64]:
+        """Return seconds of each of `steps` steps in which every sequence decodes one token.
+
+        They are what `step_seconds` returns, to the last bit.
+
+        Args:
+            sequences: How many there are.
+            tokens: Tokens of all of them in the first step, the one that is computed included.
+            steps: How many steps.
+        """
+        context = tokens + sequences * np.arange(steps, dtype=np.float64)
+        return (
+            self.overhead_s
+            + sequences * self.sequence_s
+            + max(self.weights_s, sequences * self.token_s)
+            + context * self.pair_s
             + context * self.context_s
         )
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 import sys
 from array import array
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import msgspec
 import xxhash
@@ -106,6 +106,35 @@ def hash_block(parent: BlockHash, tokens: bytes, extra: tuple[ExtraKey, ...] = (
     return digest >> 4
 
 
+class Chain(Protocol):
+    """A growing sequence of tokens, as the pool and the engine see it: a length and hashes.
+
+    `BlockChain` knows its tokens. A simulation may know only which tokens are the same.
+    """
+
+    @property
+    def owner(self) -> str:
+        """A name for whoever asks; the chain carries it and does not read it."""
+        ...
+
+    @property
+    def hashes(self) -> Sequence[BlockHash]:
+        """One hash per full block."""
+        ...
+
+    def __len__(self) -> int:
+        """How many tokens there are."""
+        ...
+
+    def append(self, token_id: int) -> None:
+        """Add one token; a block that it fills gets its hash."""
+        ...
+
+    def extend(self, token_ids: Sequence[int]) -> None:
+        """Add tokens; blocks that they fill get their hashes."""
+        ...
+
+
 class BlockChain:
     """A growing sequence of tokens and the hashes of its full blocks.
 
@@ -132,11 +161,19 @@ class BlockChain:
         self.hashes: list[BlockHash] = []
         self._extend_hashes()
 
+    def __len__(self) -> int:
+        return len(self.tokens)
+
     def append(self, token_id: int) -> None:
         """Add one token; a block that it fills gets its hash."""
         self.tokens.append(token_id)
         if len(self.tokens) % self.block_size == 0:
             self._extend_hashes()
+
+    def extend(self, token_ids: Sequence[int]) -> None:
+        """Add tokens; blocks that they fill get their hashes."""
+        self.tokens.extend(token_ids)
+        self._extend_hashes()
 
     def parent_of(self, block: int) -> BlockHash | None:
         """Return the hash before block number `block`, None for the first."""

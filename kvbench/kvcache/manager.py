@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kvbench.kvcache.blocks import BlockChain
+    from kvbench.kvcache.blocks import Chain
     from kvbench.kvcache.pool import BlockPool
 
 
@@ -37,7 +37,7 @@ class BlockTable:
 
     __slots__ = ("blocks", "cached", "chain")
 
-    def __init__(self, chain: BlockChain) -> None:
+    def __init__(self, chain: Chain) -> None:
         self.chain = chain
         self.blocks: list[int] = []
         self.cached = 0
@@ -64,7 +64,7 @@ class CacheManager:
         if not self.enable_caching:
             return []
         chain = table.chain
-        return self.pool.lookup(chain.hashes, (len(chain.tokens) - 1) // self.block_size)
+        return self.pool.lookup(chain.hashes, (len(chain) - 1) // self.block_size)
 
     def admit(self, table: BlockTable, hits: Sequence[int], new_tokens: int) -> bool:
         """Give a waiting request its hits, and blocks for its first `new_tokens` after them.
@@ -72,14 +72,21 @@ class CacheManager:
         Returns:
             False if there is no room for the request as a whole; then nothing has changed.
         """
-        pool, size = self.pool, self.block_size
-        whole = -(-len(table.chain.tokens) // size)
-        if whole - len(hits) + pool.idle(hits) > pool.free:
+        if not self.fits(table, hits):
             return False
-        pool.touch(hits)
+        self.pool.touch(hits)
         table.blocks = list(hits)
         table.cached = len(hits)
-        return self.extend(table, len(hits) * size + new_tokens)
+        return self.extend(table, len(hits) * self.block_size + new_tokens)
+
+    def fits(self, table: BlockTable, hits: Sequence[int]) -> bool:
+        """Return whether there is room for a waiting request as a whole, beside its hits."""
+        whole = -(-len(table.chain) // self.block_size)
+        return whole - len(hits) + self.pool.idle(hits) <= self.pool.free
+
+    def lacking(self, table: BlockTable, tokens: int) -> int:
+        """Return how many blocks a request lacks for its first `tokens` tokens."""
+        return max(-(-tokens // self.block_size) - len(table.blocks), 0)
 
     def extend(self, table: BlockTable, tokens: int) -> bool:
         """Make room for the first `tokens` tokens of a request that holds blocks.
@@ -87,13 +94,12 @@ class CacheManager:
         Returns:
             False if the pool has too few free blocks; then nothing has changed.
         """
-        size, pool = self.block_size, self.pool
-        missing = -(-tokens // size) - len(table.blocks)
-        if missing > 0:
+        pool, missing = self.pool, self.lacking(table, tokens)
+        if missing:
             if missing > pool.free:
                 return False
             table.blocks += pool.take(missing)
-        full = min(tokens, len(table.chain.tokens)) // size
+        full = min(tokens, len(table.chain)) // self.block_size
         if self.enable_caching and full > table.cached:
             pool.cache(table.chain, table.blocks, table.cached, full)
             table.cached = full

@@ -33,7 +33,7 @@ from kvbench.kvcache.free_queue import FreeQueue
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from kvbench.kvcache.blocks import BlockChain, BlockHash
+    from kvbench.kvcache.blocks import BlockHash, Chain
 
 NULL_BLOCK = 0
 
@@ -41,7 +41,7 @@ NULL_BLOCK = 0
 class PoolObserver(Protocol):
     """Is told what becomes of cached blocks, in the order in which it happens."""
 
-    def stored(self, chain: BlockChain, first: int, last: int) -> None:
+    def stored(self, chain: Chain, first: int, last: int) -> None:
         """Blocks `first` to `last` (exclusive) of `chain` can be hit from now on."""
         ...
 
@@ -173,7 +173,7 @@ class BlockPool:
         self._free.append(reuse_last)
         self.evictable += len(reuse_last)
 
-    def cache(self, chain: BlockChain, blocks: Sequence[int], first: int, last: int) -> None:
+    def cache(self, chain: Chain, blocks: Sequence[int], first: int, last: int) -> None:
         """Make blocks `first` to `last` (exclusive) of `chain` hits for others.
 
         Args:
