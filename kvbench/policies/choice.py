@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 def cheapest(candidates: Sequence[Candidate], rng: random.Random) -> Candidate:
     """Return a candidate of the least cost; of several the best matched; of several one drawn."""
-    best = min((candidate.cost, -candidate.matched_tokens) for candidate in candidates)
-    tied = [one for one in candidates if (one.cost, -one.matched_tokens) == best]
+    ranks = [(candidate.cost, -candidate.matched_tokens) for candidate in candidates]
+    best = min(ranks)
+    tied = [one for one, rank in zip(candidates, ranks, strict=True) if rank == best]
     return tied[0] if len(tied) == 1 else rng.choice(tied)
 
 

@@ -3,23 +3,25 @@
 A policy is a pure object: it sees a request as prefix keys and token counts, and the pods as
 numbers, and returns a `Decision` that carries its reasons. It opens no socket, reads no clock and
 draws from a generator that it was given. The router tells it what became of each request.
+
+The values that are made for every request are msgspec structs: a frozen dataclass takes ten times
+as long to make, and a decision among sixteen pods makes eighteen of them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence  # noqa: TC003 - a struct's annotations can be looked up
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+import msgspec
 
 Reason = Literal["prefix", "load", "turn", "random", "session", "only"]
 """Why a pod was chosen: its cached prefix, its load, its turn, chance, the session's home, or
 because it was the only one offered."""
 
 
-@dataclass(frozen=True, slots=True)
-class RouteRequest:
+class RouteRequest(msgspec.Struct, frozen=True, gc=False):
     """A request, as a policy sees it.
 
     Attributes:
@@ -55,8 +57,7 @@ class PodState:
     in_flight_prefill_tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(msgspec.Struct, frozen=True):
     """One pod in a decision, with what spoke for and against it.
 
     Attributes:
@@ -72,8 +73,7 @@ class Candidate:
     terms: dict[str, float]
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """Where a request goes, and why.
 
     Attributes:
@@ -91,8 +91,7 @@ class Decision:
     candidates: tuple[Candidate, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True, gc=False):
     """What became of a request that was placed.
 
     Attributes:

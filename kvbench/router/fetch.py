@@ -39,7 +39,7 @@ class _Call:
         self._status = 0
         self._body = b""
 
-    def answered(self, head: Head, *, keep_alive: bool) -> None:  # noqa: ARG002 - the pool's matter
+    def answered(self, head: Head) -> None:
         """Keep the status."""
         self._status = head.status
 

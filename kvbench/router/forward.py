@@ -66,7 +66,8 @@ class Forwarding:
     __slots__ = (
         "_began", "_connecting", "_dechunk", "_decision", "_exchange", "_first_piece",
         "_fleet", "_keep_alive", "_lease", "_pod", "_policy", "_prompt", "_request", "_sent",
-        "_status", "_tried", "_troubles", "_upstream", "_usage", "deadline",
+        "_status", "_tried", "_troubles", "_unsent",
+        "_upstream", "_usage", "deadline",
     )  # fmt: skip
 
     def __init__(
@@ -94,6 +95,7 @@ class Forwarding:
         self._sent = 0.0
         self._first_piece: float | None = None
         self._status = 0
+        self._unsent = b""
         self._keep_alive = self._dechunk = False
         self.deadline = math.inf
         exchange.on_close = self._client_left
@@ -158,8 +160,8 @@ class Forwarding:
 
     # What the pod's connection tells.
 
-    def answered(self, head: Head, *, keep_alive: bool) -> None:  # noqa: ARG002 - the pool's matter
-        """Pass the head on, with what was decided."""
+    def answered(self, head: Head) -> None:
+        """Make the head to pass on, with what was decided; it leaves with what came behind it."""
         request, decision = self._exchange.request, self._decision
         assert self._pod is not None
         self._status = head.status
@@ -175,10 +177,8 @@ class Forwarding:
             f"x-kvbench-reason: {decision.reason}\r\n"
             f"x-kvbench-predicted-tokens: {decision.matched_tokens}\r\n"
         )
-        self._exchange.raw_write(
-            response_head(
-                head, ours.encode("latin-1"), keep_alive=self._keep_alive, dechunk=self._dechunk
-            )
+        self._unsent = response_head(
+            head, ours.encode("latin-1"), keep_alive=self._keep_alive, dechunk=self._dechunk
         )
 
     def arrived(self, raw: bytes, pieces: list[bytes]) -> None:
@@ -195,6 +195,8 @@ class Forwarding:
                 self._usage.feed(piece)
         if self._dechunk:
             raw = b"".join(pieces)
+        if self._unsent:
+            raw, self._unsent = self._unsent + raw, b""
         if raw:
             self._exchange.raw_write(raw)
 

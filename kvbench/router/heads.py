@@ -8,32 +8,32 @@ for its body is passed on as it is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+import msgspec
 
+if TYPE_CHECKING:
     from kvbench.http.server import Request
     from kvbench.router.address import Address
 
 _HOP_BY_HOP = frozenset({
     b"connection", b"keep-alive", b"proxy-connection", b"proxy-authenticate", b"te", b"trailer",
-    b"proxy-authorization", b"upgrade",
+    b"proxy-authorization", b"transfer-encoding", b"upgrade",
 })  # fmt: skip
-_REPLACED = _HOP_BY_HOP | {b"host", b"content-length", b"transfer-encoding", b"expect"}
+_REPLACED = _HOP_BY_HOP | {b"host", b"content-length", b"expect"}
+_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 _OURS = b"x-kvbench-"
 _BODILESS = frozenset({204, 304})
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(msgspec.Struct, frozen=True, gc=False):
     """An answer's head, as the pod wrote it.
 
     Attributes:
         status: HTTP status.
         line: Its status line, as HTTP/1.1.
-        headers: (name in lower case, the line as written), without those of one connection.
+        lines: The header lines as written, each ended, but those of one connection and that which
+            announces chunks.
         framed: Whether the end of the body can be told without the connection's end.
         chunked: Whether the body comes in chunks.
         has_body: Whether a body follows.
@@ -41,7 +41,7 @@ class Head:
 
     status: int
     line: bytes
-    headers: tuple[tuple[bytes, bytes], ...]
+    lines: bytes
     framed: bool
     chunked: bool
     has_body: bool
@@ -49,17 +49,20 @@ class Head:
 
 def request_head(request: Request, address: Address) -> bytes:
     """Return the head to send to the pod at `address` for `request`."""
-    named = _named(value for name, value in request.headers if name == b"connection")
+    dropped = _REPLACED
+    for name, value in request.headers:
+        if name == b"connection":
+            dropped |= _listed(value)
     lines = [
         b"%b: %b\r\n" % (name, value)
         for name, value in request.headers
-        if name not in _REPLACED and name not in named and not name.startswith(_OURS)
+        if name not in dropped and not name.startswith(_OURS)
     ]
     target = request.target
     if not target.startswith(b"/"):  # the form that a forward proxy is sent
         target = b"/" + target.partition(b"://")[2].partition(b"/")[2]
     length = b""
-    if request.body or request.method in {"POST", "PUT", "PATCH"}:
+    if request.body or request.method in _WITH_BODY:
         length = b"content-length: %d\r\n" % len(request.body)
     return b"%b %b%b HTTP/1.1\r\nhost: %b\r\n%b%b\r\n" % (
         request.method.encode("latin-1"),
@@ -78,20 +81,25 @@ def parse_head(head: bytes, method: str) -> Head:
     """
     line, *rest = head.split(b"\r\n")
     status = int(line[9:12])
-    pairs = [(raw.partition(b":")[0].strip().lower(), raw) for raw in rest]
-    named = _named(raw.partition(b":")[2] for name, raw in pairs if name == b"connection")
-    names = {name for name, _ in pairs}
-    chunked = any(name == b"transfer-encoding" and b"chunked" in raw.lower() for name, raw in pairs)
     has_body = method != "HEAD" and status not in _BODILESS
+    chunked, framed, dropped = False, not has_body, _HOP_BY_HOP
+    kept: list[tuple[bytes, bytes]] = []
+    for raw in rest:
+        name = raw[: raw.find(b":")].lower()
+        if name == b"content-length":
+            framed = True
+        elif name == b"transfer-encoding":
+            chunked = b"chunked" in raw.lower()
+            framed = framed or chunked
+        elif name == b"connection":
+            dropped |= _listed(raw.partition(b":")[2])
+        kept.append((name, raw))
+    lines = [raw for name, raw in kept if name not in dropped and not name.startswith(_OURS)]
     return Head(
         status=status,
         line=b"HTTP/1.1 " + line[9:],
-        headers=tuple(
-            (name, raw)
-            for name, raw in pairs
-            if name not in _HOP_BY_HOP and name not in named and not name.startswith(_OURS)
-        ),
-        framed=chunked or b"content-length" in names or not has_body,
+        lines=b"\r\n".join([*lines, b""]),
+        framed=framed,
         chunked=chunked,
         has_body=has_body,
     )
@@ -106,20 +114,15 @@ def response_head(head: Head, ours: bytes, *, keep_alive: bool, dechunk: bool) -
         keep_alive: Whether the client's connection may serve another request.
         dechunk: Whether the body is passed on without its chunks, to an HTTP/1.0 client.
     """
-    lines = b"\r\n".join(
-        [raw for name, raw in head.headers if not (dechunk and name == b"transfer-encoding")]
-    )
     return b"%b\r\n%b%b%b%b\r\n" % (
         head.line,
-        lines,
-        b"\r\n" if lines else b"",
+        head.lines,
+        b"transfer-encoding: chunked\r\n" if head.chunked and not dechunk else b"",
         ours,
         b"" if keep_alive else b"connection: close\r\n",
     )
 
 
-def _named(values: Iterable[bytes]) -> frozenset[bytes]:
-    """Return the header names that `connection` headers list, in lower case."""
-    return frozenset(
-        name.strip().lower() for value in values for name in value.split(b",") if name.strip()
-    )
+def _listed(value: bytes) -> frozenset[bytes]:
+    """Return the header names that a `connection` header lists, in lower case."""
+    return frozenset(name.strip().lower() for name in value.split(b","))

@@ -20,7 +20,6 @@ Rules:
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import msgspec
@@ -43,8 +42,7 @@ class BodyError(ValueError):
     """The body of a request that must be routed by its prompt is not JSON."""
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
+class Prompt(msgspec.Struct, frozen=True, gc=False):
     """What a body says that matters for routing.
 
     Attributes:
@@ -63,8 +61,8 @@ class Prompt:
     stream: bool
     session: str | None
 
-    def request(self, identity: str, session: str | None, bytes_per_token: float) -> RouteRequest:
-        """Return the request to route, its sizes in tokens."""
+    def request(self, identity: str, session: str, bytes_per_token: float) -> RouteRequest:
+        """Return the request to route, its sizes in tokens; `session` "" if no header says it."""
         ratio = _ID_BYTES if self.counted else bytes_per_token
         return RouteRequest(
             id=identity,

@@ -55,6 +55,10 @@ class Pod:
         """Its name."""
         return self.state.name
 
+    def allows(self, now: float) -> bool:
+        """Return whether it may be sent a request."""
+        return not self.down and self.breaker.allows(now, self.state.in_flight)
+
 
 class Lease:
     """A request's place on a pod."""
@@ -102,9 +106,10 @@ class Membership:
 
     def offered(self, now: float, without: Container[str] = ()) -> list[Pod]:
         """Return the pods that may be chosen, those in `without` left out."""
-        up = [pod for pod in self.pods.values() if not pod.down and pod.name not in without]
-        allowed = [pod for pod in up if pod.breaker.allows(now, pod.state.in_flight)]
-        return allowed or [pod for pod in up if pod.probes_failed == 0]
+        pods = [pod for pod in self.pods.values() if pod.name not in without]
+        return [pod for pod in pods if pod.trouble is None or pod.allows(now)] or [
+            pod for pod in pods if pod.probes_failed == 0
+        ]
 
     def failed(self, pod: Pod, why: str, now: float) -> None:
         """Take note that a request failed on `pod`."""

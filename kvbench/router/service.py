@@ -124,7 +124,7 @@ class Router:
         if request.path in _ROUTED and request.method == "POST":
             self._route(exchange)
         elif request.path.startswith("/v1/") or request.path in _PASSED:
-            nothing = RouteRequest(self._identity(exchange), "", (), 1, 0)
+            nothing = RouteRequest(self._identity(dict(request.headers)), "", (), 1, 0)
             Forwarding(self.fleet, exchange, nothing, None, self.fleet.policies.balance).begin()
         elif request.path == "/reset_prefix_cache":
             if request.method == "POST":
@@ -138,20 +138,20 @@ class Router:
 
     def _route(self, exchange: Exchange) -> None:
         """Send a prompt where the policy says."""
+        headers = dict(exchange.request.headers)
         try:
-            policy = self._policy(exchange)
+            policy = self._policy(headers.get(b"x-kvbench-policy"))
             prompt = read_prompt(exchange.request.body)
         except (BodyError, InputError) as error:
             self._refuse(exchange, HTTPStatus.BAD_REQUEST, str(error))
             return
         ratio = self.fleet.bytes_per_token.of(prompt.model)
-        session = exchange.request.header("x-session-id")
-        request = prompt.request(self._identity(exchange), session, ratio)
+        session = headers.get(b"x-session-id", b"").decode("latin-1")
+        request = prompt.request(self._identity(headers), session, ratio)
         Forwarding(self.fleet, exchange, request, prompt, policy).begin()
 
-    def _policy(self, exchange: Exchange) -> Policy:
+    def _policy(self, wanted: bytes | None) -> Policy:
         """Return the policy that the request asks for, if it may, else the router's own."""
-        wanted = exchange.request.header("x-kvbench-policy")
         if wanted is None:
             return self.fleet.policies.default
         if not self._settings.allow_policy_header:
@@ -159,10 +159,11 @@ class Router:
                 "x-kvbench-policy: this router does not let requests choose their policy; "
                 "--allow-policy-header does"
             )
-        return self.fleet.policies.named(wanted)
+        return self.fleet.policies.named(wanted.decode("latin-1"))
 
-    def _identity(self, exchange: Exchange) -> str:
-        return exchange.request.header("x-request-id") or f"r{next(self._numbers)}"
+    def _identity(self, headers: dict[bytes, bytes]) -> str:
+        known = headers.get(b"x-request-id")
+        return known.decode("latin-1") if known else f"r{next(self._numbers)}"
 
     def _refuse(self, exchange: Exchange, status: HTTPStatus, message: str) -> None:
         self.fleet.meters.refusals.add(str(status.value))

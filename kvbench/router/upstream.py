@@ -40,12 +40,15 @@ _MOST_HEAD = 64 * 2**10
 class Caller(Protocol):
     """Who is told of an answer."""
 
-    def answered(self, head: Head, *, keep_alive: bool) -> None:
-        """Take the head; `keep_alive` says whether the pod keeps the connection."""
+    def answered(self, head: Head) -> None:
+        """Take the head; the beginning of the body, if it is there, follows at once."""
         ...
 
     def arrived(self, raw: bytes, pieces: list[bytes]) -> None:
-        """Take body bytes, as framed and as decoded; either may be empty."""
+        """Take body bytes, as framed and as decoded; either may be empty.
+
+        Called right after `answered` too, with nothing if nothing came with the head.
+        """
         ...
 
     def completed(self) -> None:
@@ -61,8 +64,8 @@ class Upstream(asyncio.Protocol):
     """A connection to a pod."""
 
     __slots__ = (
-        "_buffer", "_caller", "_complete", "_head", "_method", "_parser", "_paused", "_pieces",
-        "_pool", "_transport", "idle_since", "used",
+        "_buffer", "_caller", "_complete", "_head", "_keep_alive", "_method", "_parser", "_paused",
+        "_pieces", "_pool", "_transport", "idle_since", "used",
     )  # fmt: skip
 
     def __init__(self, pool: Pool) -> None:
@@ -75,6 +78,7 @@ class Upstream(asyncio.Protocol):
         self._pieces: list[bytes] = []
         self._method = ""
         self._complete = False
+        self._keep_alive = False
         self._paused = False
         self.used = False
         self.idle_since = 0.0
@@ -127,17 +131,19 @@ class Upstream(asyncio.Protocol):
             return
         try:
             self._parser.feed_data(data)
-            raw = data if self._head is not None else self._take_head(data)
+            first = self._head is None
+            raw = self._take_head(data) if first else data
         except (httptools.HttpParserError, httptools.HttpParserUpgrade, ValueError):
             self._fail("protocol", "did not answer in HTTP")
             return
         if self._caller is None or self._head is None:
             return
-        if raw or self._pieces:
-            pieces, self._pieces = self._pieces, []
-            self._caller.arrived(raw, pieces)
+        pieces, self._pieces = self._pieces, []
+        if first:
+            self._caller.answered(self._head)
+        self._caller.arrived(raw, pieces)
         if self._complete or not self._head.has_body:
-            self._finish(reusable=self._parser_keeps_alive())
+            self._finish(reusable=self._keep_alive and self._head.framed)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the caller, if it still waits."""
@@ -159,6 +165,10 @@ class Upstream(asyncio.Protocol):
         if self._complete:
             raise ValueError
 
+    def on_headers_complete(self) -> None:
+        """Note whether the connection stays open: the parser knows here, and no more at the end."""
+        self._keep_alive = self._parser.should_keep_alive()
+
     def on_body(self, piece: bytes) -> None:
         """Keep a decoded piece until the bytes at hand are parsed."""
         self._pieces.append(piece)
@@ -178,17 +188,10 @@ class Upstream(asyncio.Protocol):
                 continue
             self._head = parse_head(head, self._method)
             rest, self._buffer = self._buffer, b""
-            assert self._caller is not None
-            self._caller.answered(self._head, keep_alive=self._parser_keeps_alive())
             return rest
         if len(self._buffer) > _MOST_HEAD:
             raise ValueError
         return b""
-
-    def _parser_keeps_alive(self) -> bool:
-        """Return whether the pod will take another request over this connection."""
-        assert self._head is not None
-        return self._head.framed and bool(self._parser.should_keep_alive())
 
     def _finish(self, *, reusable: bool) -> None:
         """Give the connection back, then tell the caller, who may well use it at once."""

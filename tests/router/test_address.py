@@ -1,0 +1,50 @@
+"""URLs of pods."""
+
+from __future__ import annotations
+
+import pytest
+
+from kvbench.errors import InputError
+from kvbench.router.address import parse_address
+
+
+@pytest.mark.parametrize(
+    ("url", "name", "port", "tls", "base"),
+    [
+        ("http://127.0.0.1:8000", "127.0.0.1:8000", 8000, False, ""),
+        ("http://pod-3/", "pod-3:80", 80, False, ""),
+        ("https://pod/base/path/", "pod:443", 443, True, "/base/path"),
+        ("http://[::1]:9", "[::1]:9", 9, False, ""),
+    ],
+)
+def test_a_url_is_taken_apart(url, name, port, tls, base):
+    """Name, port, encryption and the path before every target."""
+    address = parse_address(url)
+
+    assert (address.name, address.port, address.tls, address.base) == (name, port, tls, base)
+    assert address.url == url.rstrip("/")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "127.0.0.1:8000",
+        "ftp://pod:1",
+        "http://",
+        "http://pod:port",
+        "http://pod:99999",
+        "http://pod:0",
+        "http://pod:1?x=1",
+        "http://user@pod:1",
+        "http://pod:1/a b",
+        "http://pod:1/\r\nx: y",
+        "http://p\u00f6d:1",
+    ],
+)
+def test_what_is_no_url_of_a_pod_is_refused_with_the_form(url):
+    """The sentence shows what was given and what is meant."""
+    with pytest.raises(InputError, match="--pod: expected a URL such as") as refusal:
+        parse_address(url)
+
+    assert refusal.value.hint is not None

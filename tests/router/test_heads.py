@@ -1,0 +1,119 @@
+"""The two heads that a proxy rewrites."""
+
+from __future__ import annotations
+
+import pytest
+
+from kvbench.http.server import Request
+from kvbench.router.address import parse_address
+from kvbench.router.heads import parse_head, request_head, response_head
+
+POD = parse_address("http://pod:8000/base")
+
+
+def test_the_request_gets_the_pods_host_and_a_length_and_keeps_the_rest():
+    """Query included; headers of the client's connection stay behind."""
+    request = Request(
+        "POST",
+        b"/v1/x?a=1&b=%20",
+        [
+            (b"host", b"router"),
+            (b"connection", b"keep-alive, X-Mine"),
+            (b"x-mine", b"secret"),
+            (b"transfer-encoding", b"chunked"),
+            (b"expect", b"100-continue"),
+            (b"te", b"trailers"),
+            (b"x-kvbench-policy", b"random"),
+            (b"authorization", b"Bearer k"),
+            (b"x-request-id", b"7"),
+            (b"accept", b"a"),
+            (b"accept", b"b"),
+        ],
+        b"12345",
+    )
+
+    assert request_head(request, POD) == (
+        b"POST /base/v1/x?a=1&b=%20 HTTP/1.1\r\nhost: pod:8000\r\ncontent-length: 5\r\n"
+        b"authorization: Bearer k\r\nx-request-id: 7\r\naccept: a\r\naccept: b\r\n\r\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("request_", "first"),
+    [
+        pytest.param(
+            Request("GET", b"/v1/models", []),
+            b"GET /base/v1/models HTTP/1.1\r\nhost: pod:8000\r\n\r\n",
+            id="a request without a body has no length",
+        ),
+        pytest.param(
+            Request("POST", b"/reset", []),
+            b"POST /base/reset HTTP/1.1\r\nhost: pod:8000\r\ncontent-length: 0\r\n\r\n",
+            id="a POST of nothing says so",
+        ),
+        pytest.param(
+            Request("GET", b"http://router/v1/models?x=1", []),
+            b"GET /base/v1/models?x=1 HTTP/1.1\r\nhost: pod:8000\r\n\r\n",
+            id="the form for forward proxies is understood",
+        ),
+    ],
+)
+def test_the_first_lines_of_requests(request_, first):
+    """Byte for byte."""
+    assert request_head(request_, POD) == first
+
+
+def head(*lines: bytes, status: bytes = b"200 OK"):
+    """Parse an answer's head."""
+    return parse_head(b"\r\n".join([b"HTTP/1.1 " + status, *lines]), "POST")
+
+
+@pytest.mark.parametrize(
+    ("lines", "status", "framed", "has_body"),
+    [
+        pytest.param([b"Content-Length: 5"], b"200 OK", True, True, id="a length"),
+        pytest.param([b"transfer-encoding: chunked"], b"200 OK", True, True, id="chunks"),
+        pytest.param([b"connection: close"], b"200 OK", False, True, id="until it closes"),
+        pytest.param([], b"204 No Content", True, False, id="no content"),
+        pytest.param([], b"304 Not Modified", True, False, id="not modified"),
+    ],
+)
+def test_how_the_end_of_a_body_is_told(lines, status, framed, has_body):
+    """By length, by chunks, by the end of the connection, or not at all."""
+    parsed = head(*lines, status=status)
+
+    assert (parsed.framed, parsed.has_body) == (framed, has_body)
+
+
+def test_an_answer_to_head_has_no_body_whatever_its_length_says():
+    """RFC 9110 §9.3.2."""
+    parsed = parse_head(b"HTTP/1.1 200 OK\r\ncontent-length: 5", "HEAD")
+
+    assert (parsed.framed, parsed.has_body, parsed.lines) == (
+        True, False, b"content-length: 5\r\n",
+    )  # fmt: skip
+
+
+def test_the_answers_head_keeps_what_the_pod_wrote_and_gains_ours():
+    """Headers of the pod's connection stay behind, those that imitate ours too."""
+    parsed = head(
+        b"Date: today",
+        b"Connection: keep-alive, x-hop",
+        b"Keep-Alive: timeout=5",
+        b"X-Hop: 1",
+        b"X-Kvbench-Pod: liar",
+        b"Transfer-Encoding: chunked",
+        b"X-Odd:no space",
+        status=b"299 Rather Odd",
+    )
+
+    kept = response_head(parsed, b"x-kvbench-pod: a\r\n", keep_alive=True, dechunk=False)
+    plain = response_head(parsed, b"", keep_alive=False, dechunk=True)
+
+    assert kept == (
+        b"HTTP/1.1 299 Rather Odd\r\nDate: today\r\nX-Odd:no space\r\n"
+        b"transfer-encoding: chunked\r\nx-kvbench-pod: a\r\n\r\n"
+    )
+    assert plain == (
+        b"HTTP/1.1 299 Rather Odd\r\nDate: today\r\nX-Odd:no space\r\nconnection: close\r\n\r\n"
+    )

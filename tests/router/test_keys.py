@@ -1,0 +1,256 @@
+"""Bodies as policies see them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvbench.router.keys import PIECE, BodyError, BytesPerToken, Prompt, read_prompt
+
+
+def chat(*messages: object, **fields: object) -> Prompt:
+    """Read a chat of these messages."""
+    return read_prompt(json.dumps({"model": "m", "messages": messages, **fields}).encode())
+
+
+def user(content: object, role: str = "user", **fields: object) -> dict[str, object]:
+    """Return a message."""
+    return {"role": role, "content": content, **fields}
+
+
+def shared(one: Prompt, other: Prompt) -> int:
+    """Return how many keys two prompts share, and that they share none behind those."""
+    count = 0
+    for a, b in zip(one.keys, other.keys, strict=False):
+        if a != b:
+            break
+        count += 1
+    assert not set(one.keys[count:]) & set(other.keys[count:])
+    return count
+
+
+LONG = "The quick brown fox jumps over the lazy dog. " * 40  # 1,800 bytes
+
+messages = st.lists(
+    st.builds(user, st.text(max_size=400), st.sampled_from(["system", "user", "assistant"])),
+    max_size=6,
+)
+
+
+@settings(max_examples=50)
+@given(messages, messages)
+def test_a_turn_that_extends_a_conversation_extends_its_chain(before, after):
+    """Whatever was said, in whatever alphabet."""
+    short, long = chat(*before), chat(*before, *after)
+
+    assert long.keys[: len(short.keys)] == short.keys
+    assert len(short.keys) == short.size // PIECE
+
+
+@given(st.integers(0, 1799))
+def test_prompts_share_keys_exactly_as_far_as_their_text_is_the_same(place):
+    """The piece in which they differ, and all behind it, have other keys."""
+    other = LONG[:place] + "#" + LONG[place + 1 :]
+    head = len("\x02user\x03")
+
+    assert shared(chat(user(LONG)), chat(user(other))) == (head + place) // PIECE
+
+
+@given(st.lists(st.integers(0, 2**32 - 1), min_size=129, max_size=400), st.integers(0, 128))
+def test_token_ids_have_a_key_for_each_64_and_their_values_count(ids, place):
+    """Prompts of equal length are not equal prompts."""
+    other = [*ids[:place], ids[place] ^ 1, *ids[place + 1 :]]
+    one, two = (read_prompt(json.dumps({"prompt": p}).encode()) for p in (ids, other))
+
+    assert len(one.keys) == len(ids) // 64
+    assert shared(one, two) == place // 64
+    request = one.request("r", "", 4.0)
+    assert (request.prompt_tokens, request.block_tokens) == (len(ids), 64)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(chat(user(LONG), model="n"), id="another model"),
+        pytest.param(chat(user(LONG), cache_salt="s"), id="a cache salt"),
+        pytest.param(chat(user(LONG, "assistant")), id="another role"),
+        pytest.param(chat(user(LONG), tools=[{"type": "function"}]), id="tools"),
+        pytest.param(
+            read_prompt(json.dumps({"model": "m", "prompt": LONG}).encode()), id="no chat"
+        ),
+    ],
+)
+def test_prompts_that_may_not_share_a_cache_share_no_key(other):
+    """Already the first key differs."""
+    assert shared(chat(user(LONG)), other) == 0
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        pytest.param(
+            user(LONG), user([{"type": "text", "text": LONG}]), id="a text as a list of one part"
+        ),
+        pytest.param(
+            user(LONG), user(LONG, tool_calls=None, refusal=None), id="fields that say nothing"
+        ),
+        pytest.param(
+            user(LONG, tool_calls=[{"id": "a", "type": "f"}]),
+            user(LONG, tool_calls=[{"type": "f", "id": "a"}]),
+            id="the order of keys",
+        ),
+    ],
+)
+def test_what_a_template_renders_alike_has_the_same_keys(one, other):
+    """The wire's form does not matter."""
+    assert chat(one, user("next")) == chat(other, user("next"))
+
+
+def test_an_image_counts_by_its_digest():
+    """Its base64 is no prompt text, but another image is another prompt."""
+
+    def picture(data):
+        return user([{"type": "image_url", "image_url": {"url": data}}, {"text": LONG}])
+
+    one, same, other = (chat(picture(data * 10_000)) for data in "aab")
+
+    assert one == same
+    assert shared(one, other) == 0
+    assert one.size < 2000
+
+
+def test_a_text_prompt_and_a_list_of_one_are_the_same():
+    """As a batch of one is a prompt. Of more, the first decides where they go together."""
+    one, batch, two = (
+        read_prompt(json.dumps({"prompt": p}).encode()) for p in (LONG, [LONG], [LONG, LONG])
+    )
+
+    assert one == batch
+    assert (two.keys, two.size) == (one.keys, 2 * one.size)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        pytest.param(b"", "is not JSON", id="empty"),
+        pytest.param(b"{'a': 1}", "is not JSON", id="not JSON"),
+        pytest.param(b'{"a": 1} more', "trailing characters", id="more than JSON"),
+        pytest.param(b'{"model": "\xff"}', "UTF-8", id="not UTF-8"),
+        pytest.param(b"[1, 2]", "not an object", id="no object"),
+        pytest.param(b"[" * 100_000, "nested too deeply", id="nested too deeply"),
+    ],
+)
+def test_what_is_no_json_object_is_refused_with_a_sentence(body, words):
+    """Before a pod is asked."""
+    with pytest.raises(BodyError, match=words):
+        read_prompt(body)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"messages": None},
+        {"messages": "hello"},
+        {"messages": {"role": "user"}},
+        {"prompt": None},
+        {"prompt": []},
+        {"prompt": [None]},
+        {"prompt": [1, "a"]},
+        {"prompt": [1, -2]},
+        {"prompt": [1.5]},
+        {"prompt": [2**32]},
+        {"prompt": 12},
+        {"model": 7, "stream": "yes", "user": ["x"], "cache_salt": 3},
+    ],
+)
+def test_an_unknown_shape_has_no_keys_and_is_passed_on(fields):
+    """It is for the pod to judge."""
+    prompt = read_prompt(json.dumps(fields).encode())
+
+    assert (prompt.keys, prompt.stream, prompt.session) == ((), False, None)
+
+
+@settings(max_examples=50)
+@given(
+    st.recursive(
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.floats(allow_nan=False, allow_infinity=False)
+        | st.text(),
+        lambda inner: (
+            st.lists(inner)
+            | st.dictionaries(
+                st.sampled_from(
+                    ["messages", "prompt", "tools", "role", "content", "text", "model"]
+                ),
+                inner,
+            )
+        ),
+        max_leaves=12,
+    )
+)
+def test_any_json_is_read_or_refused(document):
+    """Nothing else can happen."""
+    body = json.dumps(document).encode()
+    if isinstance(document, dict):
+        assert len(read_prompt(body).keys) <= len(body)
+    else:
+        with pytest.raises(BodyError):
+            read_prompt(body)
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_read_or_refused(body):
+    """Nothing else can happen."""
+    with contextlib.suppress(BodyError):
+        read_prompt(body)
+
+
+def test_ten_thousand_messages_are_read():
+    """And chained: 13 bytes of content and 6 around it, each."""
+    prompt = chat(*[user(f"message {i:04}!") for i in range(10_000)])
+
+    assert prompt.size == 10_000 * 19
+    assert len(prompt.keys) == 190_000 // PIECE
+
+
+def test_there_is_a_bound_on_keys_but_not_on_size():
+    """2 MiB of text have all the keys that there will be."""
+    prompt = chat(user("x" * (4 * 2**20)))
+
+    assert len(prompt.keys) == 8192
+    assert prompt.size > 4 * 2**20
+
+
+def test_a_session_is_what_the_header_says_else_the_body():
+    """`prompt_cache_key` before `user`."""
+    keyed = chat(user("hi"), prompt_cache_key="k", user="u")
+
+    assert keyed.request("r", "", 4.0).session == "k"
+    assert keyed.request("r", "h", 4.0).session == "h"
+    assert chat(user("hi"), user="u").request("r", "", 4.0).session == "u"
+    assert chat(user("hi")).request("r", "", 4.0).session is None
+
+
+def test_tokens_are_estimated_by_what_pods_have_counted():
+    """4 bytes a token until the first count, then the model's own."""
+    ratios = BytesPerToken()
+    prompt = chat(user("x" * 5994))  # 6,000 bytes with the role
+
+    before = prompt.request("r", "", ratios.of("m"))
+    ratios.learn("m", 6000, 1000)
+    after = prompt.request("r", "", ratios.of("m"))
+
+    assert (before.prompt_tokens, before.block_tokens) == (1500, 64)
+    assert (after.prompt_tokens, after.block_tokens) == (1000, 43)
+    assert ratios.of("another") == 4.0
+    ratios.learn("m", 6000, 2000)
+    assert ratios.of("m") == pytest.approx(6 - 0.05 * 3)
+    ratios.learn("m", 10, 10)
+    assert ratios.of("m") == pytest.approx(6 - 0.05 * 3), "short prompts are mostly template"

@@ -1,0 +1,132 @@
+"""The pods."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvbench.errors import InputError
+from kvbench.router.address import parse_address
+from kvbench.router.membership import Lease, Membership
+
+
+def members(*names: str) -> Membership:
+    """Return pods of these host names."""
+    return Membership(parse_address(f"http://{name}:1") for name in names)
+
+
+def names(membership: Membership, now: float = 0.0, without: tuple[str, ...] = ()) -> str:
+    """Return the host names of the pods on offer."""
+    return "".join(pod.address.host for pod in membership.offered(now, without))
+
+
+def test_all_pods_are_offered_before_anything_is_known():
+    """A pod that has not been probed is taken to be up."""
+    membership = members("a", "b", "c")
+
+    assert names(membership) == "abc"
+    assert names(membership, without=("b:1",)) == "ac"
+
+
+def test_a_pod_that_fails_thrice_is_left_alone_and_tried_after_a_second():
+    """The others go on."""
+    membership = members("a", "b")
+    pod = membership.pods["a:1"]
+    for _ in range(3):
+        membership.failed(pod, "broke", now=10.0)
+
+    assert names(membership, 10.5) == "b"
+    assert names(membership, 11.0) == "ab"
+    membership.answered(pod)
+    membership.succeeded(pod)
+    assert (pod.trouble, names(membership, 10.5)) == (None, "ab")
+
+
+def test_a_refused_probe_is_believed_at_once_and_others_after_three():
+    """Nobody listens; or somebody is busy."""
+    membership = members("a", "b")
+    a, b = membership.pods.values()
+    membership.probed(a, "connection refused", refused=True)
+    membership.probed(b, "did not answer in time")
+    membership.probed(b, "did not answer in time")
+    assert names(membership) == "b"
+
+    membership.probed(b, "did not answer in time")
+    assert names(membership) == ""
+    membership.probed(a, None)
+    assert names(membership) == "a"
+
+
+def test_a_successful_probe_after_failed_ones_closes_the_breaker():
+    """A pod that came back need not wait for its pause to end."""
+    membership = members("a")
+    pod = membership.pods["a:1"]
+    for _ in range(3):
+        membership.failed(pod, "broke", now=0.0)
+    membership.probed(pod, "connection refused", refused=True)
+    assert names(membership) == ""
+
+    membership.probed(pod, None)
+
+    assert (names(membership), pod.trouble) == ("a", None)
+
+
+def test_the_breakers_never_close_the_house_while_probes_succeed():
+    """Requests that every pod answers with 500 harm themselves, not all others."""
+    membership = members("a", "b")
+    for pod in membership.pods.values():
+        membership.probed(pod, None)
+        for _ in range(3):
+            membership.failed(pod, "answered 500", now=0.0)
+
+    assert names(membership, 0.5) == "ab"
+
+
+def test_why_nobody_names_every_pod_and_its_trouble():
+    """A person reads it."""
+    membership = members("a", "b")
+    for pod in membership.pods.values():
+        membership.probed(pod, "connection refused", refused=True)
+
+    assert membership.why_nobody() == (
+        "No pod can take the request. a:1: connection refused; b:1: connection refused."
+    )
+
+
+def test_pods_are_at_least_one_and_different():
+    """Anything else is the operator's slip."""
+    with pytest.raises(InputError, match="expected at least one pod"):
+        members()
+    with pytest.raises(InputError, match="a:1 is given twice"):
+        members("a", "a")
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["take", "first", "release"]), st.integers(0, 5)), max_size=60
+    )
+)
+def test_what_is_in_flight_is_what_was_taken_and_not_given_back(acts):
+    """After any history of first tokens and releases, repeated or out of order."""
+    pod = members("a").pods["a:1"]
+    leases: list[Lease] = []
+    waiting: dict[int, int] = {}
+    held: set[int] = set()
+    for act, which in acts:
+        if act == "take":
+            held.add(len(leases))
+            waiting[len(leases)] = 100 + which
+            leases.append(Lease(pod, 100 + which))
+        elif leases:
+            number = which % len(leases)
+            waiting.pop(number, None)
+            if act == "first":
+                leases[number].first_token()
+            else:
+                leases[number].release()
+                held.discard(number)
+
+        assert pod.state.in_flight == len(held)
+        assert pod.state.in_flight_prefill_tokens == sum(waiting.values())
+    assert pod.requests == len(leases)
