@@ -1,0 +1,104 @@
+"""From what a client wrote to token ids, with the limits of the model's context."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvbench.errors import InputError
+from kvbench.pod.errors import ApiError, bad_parameter
+from kvbench.pod.request import Conversation
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kvbench.pod.request import Ask
+    from kvbench.text.tokenizer import Tokenizer
+
+
+def encode(ask: Ask, tokenizer: Tokenizer) -> list[list[int]]:
+    """Return the token ids of each prompt.
+
+    Raises:
+        ApiError: A text or a token id is none of this tokenizer's, or the template refuses.
+    """
+    if isinstance(ask.prompts, Conversation):
+        return [encode_conversation(ask.prompts, tokenizer)]
+    prompts: list[list[int]] = []
+    for prompt in ask.prompts:
+        if isinstance(prompt, str):
+            prompts.append(encode_text(prompt, tokenizer, special=True))
+            continue
+        if (largest := max(prompt)) >= tokenizer.vocab_size:
+            raise ApiError(f"Token id {largest} is out of vocabulary")
+        prompts.append(prompt)
+    if not all(prompts):
+        raise ApiError("The decoder prompt cannot be empty")
+    return prompts
+
+
+def encode_text(text: str, tokenizer: Tokenizer, *, special: bool) -> list[int]:
+    """Return the token ids of a text.
+
+    Raises:
+        ApiError: It has halves of characters.
+    """
+    try:
+        return tokenizer.encode(text, add_special_tokens=special)
+    except (TypeError, UnicodeEncodeError):
+        raise ApiError(
+            "TextEncodeInput must be Union[TextInputSequence, Tuple[InputSequence, InputSequence]]"
+        ) from None
+
+
+def encode_conversation(conversation: Conversation, tokenizer: Tokenizer) -> list[int]:
+    """Return the token ids of messages under the chat template.
+
+    Raises:
+        ApiError: There is no template, or it refuses them.
+    """
+    ends = conversation.add_generation_prompt
+    try:
+        text = tokenizer.render_chat(conversation.messages, add_generation_prompt=ends)
+    except InputError as error:
+        raise ApiError(error.message) from None
+    if conversation.continue_final_message:
+        final = conversation.messages[-1]["content"].strip()
+        text = text[: text.rindex(final) + len(final)] if final in text else text
+    return encode_text(text, tokenizer, special=False)
+
+
+def allowed_tokens(asked: int | None, prompt: Sequence[int], limit: int, *, text: bool) -> int:
+    """Return how many tokens an answer may have.
+
+    Args:
+        asked: What the client asks for; None leaves it open.
+        prompt: Its prompt.
+        limit: Tokens of prompt and answer together (`--max-model-len`).
+        text: Whether the prompt came as text; vLLM stops counting that behind the limit.
+
+    Raises:
+        ApiError: The prompt is too long, or the client asks for what there cannot be.
+    """
+    if asked is not None and asked < 1:
+        raise bad_parameter("max_tokens", asked, f"max_tokens must be at least 1, got {asked}.")
+    if asked is not None and asked > limit:
+        sentence = f"max_tokens={asked} cannot be greater than max_model_len={limit}."
+        raise bad_parameter("max_tokens", asked, f"{sentence} Please request fewer output tokens.")
+    length = len(prompt)
+    if length > limit:
+        raise _too_long(min(length, limit + 1) if text else length, limit, text=text)
+    if length == limit:
+        raise bad_parameter("max_tokens", 0, "max_tokens must be at least 1, got 0.")
+    return min(asked or limit, limit - length)
+
+
+def _too_long(length: int, limit: int, *, text: bool) -> ApiError:
+    """Return the refusal of a prompt that leaves no room."""
+    counted = f"at least {length}" if text else str(length)
+    return bad_parameter(
+        "input_tokens",
+        length,
+        f"This model's maximum context length is {limit} tokens. However, your prompt contains "
+        f"{counted} input tokens, which exceeds this limit even without any output tokens. "
+        "Please reduce the length of the input prompt.",
+    )

@@ -1,0 +1,428 @@
+"""What a client asks for: bodies validated as vLLM validates them, reduced to one value.
+
+pydantic does the validating, since vLLM's own answers to malformed bodies are pydantic's. Fields
+that change nothing in a simulation (temperature, penalties, …) are read as far as vLLM refuses
+values of theirs; others are passed over, as vLLM passes over what it does not know.
+
+Refuses what a real engine could do and this one would have to pretend: log probabilities, beam
+search, structured output, tools, images.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Annotated, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
+
+from kvbench.pod.errors import (
+    ApiError,
+    DetailError,
+    bad_parameter,
+    invalid,
+    not_json,
+    unsupported_media_type,
+)
+
+TokenId = Annotated[int, Field(ge=0)]
+Int64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
+
+
+class StreamOptions(BaseModel):
+    """What a stream tells beside its text."""
+
+    include_usage: bool | None = False
+    continuous_usage_stats: bool | None = False
+
+
+class Message(BaseModel):
+    """One message of a conversation."""
+
+    role: str
+    content: str | list[dict[str, object]] | None = None
+
+    def plain(self, model: str) -> dict[str, str]:
+        """Return role and text, as the chat template gets them.
+
+        Raises:
+            ApiError: A part of the content is no text.
+        """
+        if self.content is None and "content" in self.model_fields_set and self.role == "user":
+            place = ("body", "messages", "content")
+            message = "Input should be a valid string"
+            raise invalid([{"type": "string_type", "loc": place, "msg": message, "input": None}])
+        if self.content is None or isinstance(self.content, str):
+            return {"role": self.role, "content": self.content or ""}
+        texts: list[str] = []
+        for part in self.content:
+            text = part.get("text")
+            if part.get("type") in {"image_url", "input_audio", "video_url", "audio_url"}:
+                raise ApiError(f"{model} is not a multimodal model")
+            if not isinstance(text, str):
+                raise ApiError(f"Unknown part type: {part.get('type')}")
+            texts.append(text)
+        return {"role": self.role, "content": "\n".join(texts)}
+
+
+class _Sampling(BaseModel):
+    """What both endpoints know; field order is the order of findings."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    model: str | None = None
+    max_tokens: int | None = None
+    seed: Int64 | None = None
+    stop: str | list[str] | None = []
+    stream: bool | None = False
+    stream_options: StreamOptions | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    stop_token_ids: list[int] | None = []
+    include_stop_str_in_output: bool = False
+    ignore_eos: bool = False
+    min_tokens: int = 0
+    cache_salt: str | None = None
+    return_token_ids: bool | None = None
+    request_id: str | None = None
+    prompt_logprobs: int | None = None
+    use_beam_search: bool = False
+    response_format: dict[str, object] | None = None
+
+
+class _Chat(_Sampling):
+    """The body of /v1/chat/completions."""
+
+    messages: list[Message]
+    max_completion_tokens: int | None = None
+    n: int | None = 1
+    logprobs: bool | None = False
+    tools: list[dict[str, object]] | None = None
+    tool_choice: str | dict[str, object] | None = None
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+
+
+class _Completion(_Sampling):
+    """The body of /v1/completions."""
+
+    prompt: list[TokenId] | list[list[TokenId]] | str | list[str] | None = None
+    echo: bool | None = False
+    max_tokens: int | None = 16
+    n: int = 1
+    logprobs: int | None = None
+    suffix: str | None = None
+
+
+class _TokenizeText(BaseModel):
+    """The body of /tokenize for a text."""
+
+    model: str | None = None
+    prompt: str
+    add_special_tokens: bool = True
+    return_token_strs: bool | None = False
+
+
+class _TokenizeChat(BaseModel):
+    """The body of /tokenize for messages."""
+
+    model: str | None = None
+    messages: list[Message]
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    return_token_strs: bool | None = False
+
+
+class _Tokenize(RootModel[_TokenizeText | _TokenizeChat]):
+    """The body of /tokenize."""
+
+
+class FaultsBody(BaseModel):
+    """The body of /faults."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    faults: list[str]
+
+
+class DetokenizeBody(BaseModel):
+    """The body of /detokenize."""
+
+    model: str | None = None
+    tokens: list[TokenId]
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """Messages, and how the template is to end them."""
+
+    messages: list[dict[str, str]]
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A request for text, from either endpoint.
+
+    Attributes:
+        chat: Whether it came to the chat endpoint.
+        prompts: A conversation, texts, or token ids; each gets `n` answers.
+        n: Answers for each prompt.
+        max_tokens: Most tokens of an answer; None where the client left it open.
+        stop: Texts that end an answer.
+        include_stop: Whether such a text is part of it.
+        stop_token_ids: Tokens that end an answer.
+        ignore_eos: Whether answers are as long as asked for.
+        stream: Whether the answer comes in pieces.
+        include_usage: Whether a stream ends with its usage.
+        continuous_usage: Whether each piece has it.
+        return_token_ids: Whether ids are told beside the text.
+        echo: Whether the answer begins with its prompt.
+        cache_salt: Prefixes with different salts share nothing.
+        seed: Of the answer.
+        request_id: As the client wants it called.
+        model: Name of the model, None where the client leaves it open.
+    """
+
+    chat: bool
+    prompts: Conversation | list[str] | list[list[int]]
+    n: int
+    max_tokens: int | None
+    stop: tuple[str, ...]
+    include_stop: bool
+    stop_token_ids: tuple[int, ...]
+    ignore_eos: bool
+    stream: bool
+    include_usage: bool
+    continuous_usage: bool
+    return_token_ids: bool
+    echo: bool
+    cache_salt: str | None
+    seed: int | None
+    request_id: str | None
+    model: str | None
+
+    @property
+    def prompts_are_ids(self) -> bool:
+        """Whether the client tokenised by itself."""
+        return not isinstance(self.prompts, Conversation) and isinstance(self.prompts[0], list)
+
+
+@dataclass(frozen=True, slots=True)
+class Tokenize:
+    """What /tokenize is asked: a conversation, or else a text."""
+
+    model: str | None
+    conversation: Conversation | None
+    prompt: str
+    add_special_tokens: bool
+    return_token_strs: bool
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def read_json(content_type: str | None, body: bytes) -> object:
+    """Return the body's JSON.
+
+    Raises:
+        ApiError: It is none, or does not say that it is.
+    """
+    if not body and content_type is not None:
+        return None
+    kind = (content_type or "").partition(";")[0].strip().lower()
+    if kind != "application/json" and not kind.endswith("+json"):
+        raise unsupported_media_type()
+    try:
+        return json.loads(body)
+    except json.JSONDecodeError as error:
+        raise not_json(error) from None
+    except (ValueError, RecursionError):  # not UTF-8, too deep, a number of too many digits
+        raise DetailError("There was an error parsing the body", status=400) from None
+
+
+def validate(model: type[M], value: object) -> M:
+    """Return `value` as `model`.
+
+    Raises:
+        ApiError: It is not; with everything that was found.
+    """
+    if value is None:
+        finding = {"type": "missing", "loc": ("body",), "msg": "Field required", "input": None}
+        raise invalid([finding])
+    try:
+        return model.model_validate(value, from_attributes=True)
+    except ValidationError as error:
+        findings = error.errors(include_url=False)
+        raise invalid([{**item, "loc": ("body", *item["loc"])} for item in findings]) from None
+
+
+def parse_chat(value: object, model: str) -> Ask:
+    """Return what a chat body asks for.
+
+    Args:
+        value: The body's JSON.
+        model: The served model's name, for messages.
+
+    Raises:
+        ApiError: It is refused.
+    """
+    _check_before(value)
+    body = validate(_Chat, value)
+    if not body.messages:
+        raise ApiError(
+            "Cannot apply chat template to an empty conversation. Provide at least one message."
+        )
+    _check_ending(body.add_generation_prompt, body.continue_final_message)
+    if body.tools and body.tool_choice != "none":
+        raise ApiError(
+            '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
+        )
+    if body.logprobs:
+        raise ApiError("logprobs are not simulated", param="logprobs")
+    conversation = Conversation(
+        [message.plain(model) for message in body.messages],
+        body.add_generation_prompt,
+        body.continue_final_message,
+    )
+    wanted = body.max_completion_tokens
+    return _ask(body, conversation, body.n or (1 if body.n is None else 0), wanted, echo=False)
+
+
+def parse_completion(value: object) -> Ask:
+    """Return what a completions body asks for.
+
+    Raises:
+        ApiError: It is refused.
+    """
+    _check_before(value)
+    if isinstance(value, dict) and (value.get("prompt") is None or value["prompt"] == ""):
+        raise _no_prompt()
+    body = validate(_Completion, value)
+    prompt = body.prompt
+    if prompt is None:
+        raise _no_prompt()
+    if not prompt:
+        raise ApiError("You must pass at least one prompt")
+    if body.suffix:
+        sentence = "suffix is only supported for models with FIM completion rendering"
+        raise ApiError(sentence, param="suffix")
+    if body.logprobs is not None:
+        raise ApiError("logprobs are not simulated", param="logprobs")
+    prompts = [prompt] if isinstance(prompt, str) or isinstance(prompt[0], int) else prompt
+    if not all(prompts):
+        raise ApiError("The decoder prompt cannot be empty")
+    return _ask(body, prompts, body.n, None, echo=bool(body.echo))  # type: ignore[arg-type]  # a list of one kind, as validated
+
+
+def parse_tokenize(value: object, model: str) -> Tokenize:
+    """Return what a body of /tokenize asks for.
+
+    Args:
+        value: The body's JSON.
+        model: The served model's name, for messages.
+
+    Raises:
+        ApiError: It is refused.
+    """
+    body = validate(_Tokenize, value).root
+    strings = bool(body.return_token_strs)
+    if isinstance(body, _TokenizeText):
+        return Tokenize(body.model, None, body.prompt, body.add_special_tokens, strings)
+    _check_ending(body.add_generation_prompt, body.continue_final_message)
+    conversation = Conversation(
+        [message.plain(model) for message in body.messages],
+        body.add_generation_prompt,
+        body.continue_final_message,
+    )
+    return Tokenize(
+        body.model, conversation, "", add_special_tokens=False, return_token_strs=strings
+    )
+
+
+def _check_ending(add_generation_prompt: bool, continue_final_message: bool) -> None:
+    """Refuse a prompt that is to end in two ways."""
+    if continue_final_message and add_generation_prompt:
+        raise ApiError(
+            "Cannot set both `continue_final_message` and `add_generation_prompt` to True."
+        )
+
+
+def _no_prompt() -> ApiError:
+    """Return the refusal of a body without a prompt."""
+    sentence = "Either prompt or prompt_embeds must be provided and non-empty."
+    return ApiError(f"{sentence} (parameter=prompt)", param="prompt")
+
+
+def _check_before(value: object) -> None:
+    """Refuse what vLLM refuses before it looks at types."""
+    if not isinstance(value, dict):
+        return
+    if value.get("stream_options") and not value.get("stream"):
+        sentence = "Stream options can only be defined when `stream=True`."
+        raise ApiError(f"{sentence} (parameter=stream_options)", param="stream_options")
+    salt = value.get("cache_salt")
+    if salt is not None and (not isinstance(salt, str) or not salt):
+        sentence = "Parameter 'cache_salt' must be a non-empty string if provided."
+        raise ApiError(f"{sentence} (parameter=cache_salt)", param="cache_salt")
+
+
+def _check_sampling(body: _Sampling, n: int, max_tokens: int | None) -> None:
+    """Refuse values that no sampler takes, and what is not simulated."""
+    for name in ("temperature", "top_p"):
+        value = getattr(body, name)
+        if value is not None and not math.isfinite(value):
+            raise bad_parameter(name, value, f"{name} must be a finite number, got {value}.")
+    if body.temperature is not None and body.temperature < 0:
+        sentence = f"temperature must be non-negative, got {body.temperature}."
+        raise bad_parameter("temperature", body.temperature, sentence)
+    if body.top_p is not None and not 0 < body.top_p <= 1:
+        raise bad_parameter("top_p", body.top_p, f"top_p must be in (0, 1], got {body.top_p}.")
+    if n < 1:
+        raise ApiError(f"n must be at least 1, got {n}.")
+    if n > 1 and body.temperature == 0:
+        raise ApiError(f"n must be 1 when using greedy sampling, got {n}.")
+    if max_tokens is not None and body.min_tokens > max_tokens >= 1:
+        sentence = "min_tokens must be less than or equal to max_tokens"
+        raise ApiError(f"{sentence}={max_tokens}, got {body.min_tokens}.")
+    if body.prompt_logprobs is not None or body.use_beam_search:
+        raise ApiError("prompt_logprobs and beam search are not simulated")
+    if body.response_format is not None and body.response_format.get("type") != "text":
+        raise ApiError("structured output is not simulated", param="response_format")
+
+
+def _ask(
+    body: _Sampling,
+    prompts: Conversation | list[str] | list[list[int]],
+    n: int,
+    max_completion_tokens: int | None,
+    *,
+    echo: bool,
+) -> Ask:
+    """Return the request, its sampling parameters checked."""
+    max_tokens = body.max_tokens if max_completion_tokens is None else max_completion_tokens
+    _check_sampling(body, n, max_tokens)
+    stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
+    options = body.stream_options or StreamOptions()
+    include_usage = bool(options.include_usage)
+    return Ask(
+        chat=isinstance(prompts, Conversation),
+        prompts=prompts,
+        n=n,
+        max_tokens=max_tokens,
+        stop=tuple(text for text in stop if text),
+        include_stop=body.include_stop_str_in_output,
+        stop_token_ids=tuple(body.stop_token_ids or ()),
+        ignore_eos=body.ignore_eos,
+        stream=bool(body.stream),
+        include_usage=include_usage,
+        continuous_usage=include_usage and bool(options.continuous_usage_stats),
+        return_token_ids=bool(body.return_token_ids),
+        echo=echo,
+        cache_salt=body.cache_salt,
+        seed=body.seed,
+        request_id=body.request_id,
+        model=body.model,
+    )
