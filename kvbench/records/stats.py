@@ -7,7 +7,9 @@ counts as +inf: with 3 % failures the p95 is finite and the p99 is not.
 
 **Hit rate.** Cached prompt tokens ÷ prompt tokens, as vLLM counts, over the turns for which the
 server reported both. Turns for which it did not are counted as unknown and enter neither side.
-The ceiling (what an endless cache would have given) is taken over the same turns.
+The ceiling (what an endless cache would have given) is taken over the same turns, as a share of the
+prompt tokens that the plan counted: where the pods' tokenizer counts others, cached tokens of one
+kind must not be divided by prompt tokens of another.
 
 **Balance.** The busiest pod's share, by turns and by uncached prompt tokens (what prefill had to
 compute), and how far above the mean of all pods it is (max ÷ mean; 1 is even).
@@ -106,7 +108,8 @@ class Hits:
         prompt_tokens: Of the known turns.
         cached_tokens: Of the known turns.
         bounded_turns: Of the known turns, those whose ceiling is known as well.
-        bounded_prompt_tokens: Their prompt tokens.
+        bounded_prompt_tokens: Their prompt tokens, as the pods counted them.
+        planned_prompt_tokens: The same, as the plan counted them.
         bounded_cached_tokens: Their cached tokens.
         ceiling_tokens: What an endless cache would have had for them.
     """
@@ -117,6 +120,7 @@ class Hits:
     cached_tokens: int
     bounded_turns: int
     bounded_prompt_tokens: int
+    planned_prompt_tokens: int
     bounded_cached_tokens: int
     ceiling_tokens: int
 
@@ -128,18 +132,30 @@ class Hits:
     @property
     def ceiling(self) -> float | None:
         """The rate that an endless cache would have had on the same turns; None if unknown."""
-        return _ratio(self.ceiling_tokens, self.bounded_prompt_tokens)
+        return _ratio(self.ceiling_tokens, self.planned_prompt_tokens)
+
+    @property
+    def bounded_rate(self) -> float | None:
+        """The hit rate of the turns that the ceiling is of; None if unknown."""
+        return _ratio(self.bounded_cached_tokens, self.bounded_prompt_tokens)
 
     @property
     def attained(self) -> float | None:
-        """Cached tokens ÷ ceiling tokens on the same turns; None if unknown."""
-        return _ratio(self.bounded_cached_tokens, self.ceiling_tokens)
+        """Hit rate ÷ ceiling on the same turns; None if unknown."""
+        rate, ceiling = self.bounded_rate, self.ceiling
+        return rate / ceiling if rate is not None and ceiling else None
+
+    @property
+    def counted_off(self) -> float:
+        """By which share the pods counted more prompt tokens than the plan (negative: fewer)."""
+        return (_ratio(self.bounded_prompt_tokens, self.planned_prompt_tokens) or 1.0) - 1.0
 
 
 def hits(frame: pd.DataFrame) -> Hits:
     """Return what was cached over the turns of `frame`."""
     known = frame["cached_tokens"].notna() & frame["prompt_tokens"].notna()
     bounded = known & frame["ceiling_tokens"].notna()
+    planned = frame["planned_prompt_tokens"].fillna(frame["prompt_tokens"])
     return Hits(
         turns=int(known.sum()),
         unknown=int((~known).sum()),
@@ -147,6 +163,7 @@ def hits(frame: pd.DataFrame) -> Hits:
         cached_tokens=int(frame["cached_tokens"][known].sum()),
         bounded_turns=int(bounded.sum()),
         bounded_prompt_tokens=int(frame["prompt_tokens"][bounded].sum()),
+        planned_prompt_tokens=int(planned[bounded].sum()),
         bounded_cached_tokens=int(frame["cached_tokens"][bounded].sum()),
         ceiling_tokens=int(frame["ceiling_tokens"][bounded].sum()),
     )

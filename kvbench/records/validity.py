@@ -93,9 +93,9 @@ def _late(summary: Summary, manifest: Manifest, limits: Limits) -> list[str]:
 
 def _warm(summary: Summary, limits: Limits) -> list[str]:
     hits = summary.hits
-    excess = hits.bounded_cached_tokens - hits.ceiling_tokens
-    if excess <= limits.above_ceiling * hits.bounded_prompt_tokens:
+    rate, ceiling = hits.bounded_rate, hits.ceiling
+    allowed = limits.above_ceiling + abs(hits.counted_off)  # where the ceiling is approximate
+    if rate is None or ceiling is None or rate <= ceiling + allowed:
         return []
-    share = hits.bounded_cached_tokens / hits.bounded_prompt_tokens
-    said = f"hits of {format_share(share)} are above the ceiling of {format_share(hits.ceiling)}"
+    said = f"hits of {format_share(rate)} are above the ceiling of {format_share(ceiling)}"
     return [f"{said}: the pods were probably warm from earlier traffic"]

@@ -188,7 +188,7 @@ def _series(frame: pd.DataFrame, at: NDArray[np.float64]) -> Series:
         {
             "prompt": frame["prompt_tokens"].where(known),
             "cached": frame["cached_tokens"].where(known),
-            "bounded": frame["prompt_tokens"].where(bounded),
+            "planned": frame["planned_prompt_tokens"].fillna(frame["prompt_tokens"]).where(bounded),
             "ceiling": frame["ceiling_tokens"].where(bounded),
         }
     )
@@ -196,7 +196,7 @@ def _series(frame: pd.DataFrame, at: NDArray[np.float64]) -> Series:
     ttft = frame["ttft_s"].where(frame["ok"], np.inf)
     bands = [quantiles(part.dropna().to_numpy(), [0.05, 0.5, 0.95]) for _, part in ttft.groupby(at)]
     low, mid, high = np.array(bands, dtype=np.float64).reshape(-1, 3).T
-    prompt, possible = grouped["prompt"].to_numpy(), grouped["bounded"].to_numpy()
+    prompt, possible = grouped["prompt"].to_numpy(), grouped["planned"].to_numpy()
     return Series(
         at=grouped.index.to_numpy(dtype=np.float64),
         hit_rate=grouped["cached"].to_numpy() / np.where(prompt > 0, prompt, np.nan),

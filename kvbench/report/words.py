@@ -103,6 +103,10 @@ def hit_rate(arms: Arms) -> list[Said]:
                 start, end = format_share(known[0]), format_share(known[-1])
                 change = f"; {start} at the start of the run, {end} at its end"
             said.append(Said(f"{_rate(hits)}{change}.", name))
+        if abs(hits.counted_off) >= 0.01:
+            more = "more" if hits.counted_off > 0 else "fewer"
+            off = f"the pods counted {format_share(abs(hits.counted_off))} {more} prompt tokens"
+            said.append(Said(f"{off} than the plan: the ceiling is approximate.", name))
         if hits.unknown:
             of = f"{format_number(hits.unknown)} of {format_number(view.summary.turns)}"
             said.append(Said(f"for {of} turns it is unknown what was cached.", name))

@@ -19,6 +19,12 @@ from kvbench.records.stats import (
 )
 from kvbench.records.table import to_frame
 
+
+def _prompt(tokens):
+    """Prompt tokens on which plan and pods agree."""
+    return {"prompt_tokens": tokens, "planned_prompt_tokens": tokens}
+
+
 FINITE = st.floats(0, 1e6)
 
 
@@ -91,16 +97,16 @@ def test_the_hit_rate_is_weighted_by_tokens():
     counted = hits(
         to_frame(
             [
-                row(0, prompt_tokens=100, cached_tokens=96, ceiling_tokens=96),
-                row(1, prompt_tokens=100, cached_tokens=96, ceiling_tokens=96),
-                row(2, prompt_tokens=10_000, cached_tokens=0, ceiling_tokens=4_908),
+                row(0, **_prompt(100), cached_tokens=96, ceiling_tokens=96),
+                row(1, **_prompt(100), cached_tokens=96, ceiling_tokens=96),
+                row(2, **_prompt(10_000), cached_tokens=0, ceiling_tokens=4_908),
             ]
         )
     )
 
     assert counted.rate == 192 / 10_200
     assert counted.ceiling == 5_100 / 10_200
-    assert counted.attained == 192 / 5_100
+    assert counted.attained == pytest.approx(192 / 5_100)
 
 
 def test_unknown_cached_tokens_are_in_neither_side_and_are_counted():
@@ -125,7 +131,16 @@ def test_the_ceiling_is_taken_over_turns_that_have_one():
 
     assert counted.rate == 512 / 2000
     assert counted.ceiling == 0.768
-    assert counted.attained == 512 / 768
+    assert counted.attained == pytest.approx(512 / 768)
+
+
+def test_the_ceiling_is_a_share_of_the_plans_own_tokens():
+    """A pod that counts half the tokens does not double what was possible."""
+    counted = hits(to_frame([row(0, planned_prompt_tokens=1000, prompt_tokens=500)]))
+
+    assert counted.ceiling == 0.768
+    assert counted.counted_off == -0.5
+    assert hits(to_frame([row(0, planned_prompt_tokens=None)])).ceiling == 0.768
 
 
 def test_traffic_counts_turns_and_what_had_to_be_computed_per_pod():

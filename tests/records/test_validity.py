@@ -87,6 +87,14 @@ def test_a_hair_above_the_ceiling_is_allowed():
     assert _judge([row(0, cached_tokens=772)]) == []
 
 
+def test_an_approximate_ceiling_is_allowed_to_be_off_by_as_much_as_the_tokens_are():
+    """Pods with another tokenizer: five percent more tokens, four points more hits."""
+    tokens = {"planned_prompt_tokens": 1000, "prompt_tokens": 1050, "ceiling_tokens": 768}
+
+    assert _judge([row(0, cached_tokens=848, **tokens)]) == []
+    assert len(_judge([row(0, cached_tokens=1000, **tokens)])) == 1
+
+
 def test_limits_are_arguments():
     """Who needs a stricter generator says so."""
     assert len(_judge([row(0)], limits=Limits(lateness_p99_s=1e-4))) == 1

@@ -1,17 +1,19 @@
 import re
 
 import pytest
-from fakes_records import NOON, failed_row, manifest, replace, row, story, written_run
+from fakes_records import NOON, failed_row, replace, row, story, written_run
 from pages import Page
 
 from kvbench.errors import InputError
 from kvbench.records.manifest import Ceiling, Machine, Manifest, Testimony, Workload
-from kvbench.records.reader import read_frame, write_parquet
 from kvbench.records.run import RunFolder
 from kvbench.records.summary import summarise
 from kvbench.records.table import to_frame
+from kvbench.records.validity import Limits
+from kvbench.report import page
 from kvbench.report.page import build_report, default_path
 from kvbench.report.table import COLUMNS
+from kvbench.report.view import name_arms, view_run
 from kvbench.units import format_number, format_seconds, format_share
 
 ARMS = ("prefix", "random", "sticky")
@@ -61,28 +63,28 @@ def test_the_table_holds_the_exact_statistics_of_the_rows(three):
 
 def test_the_page_needs_nothing_from_outside_and_runs_nothing(three):
     """No script, no reference except into itself, and a policy that forbids both."""
-    page = Page(three[1])
+    shown = Page(three[1])
 
     assert not {"script", "link", "iframe", "object", "embed", "img", "image", "base"} & set(
-        page.tags
+        shown.tags
     )
-    for tag, name, value in page.attributes:
+    for tag, name, value in shown.attributes:
         assert not name.startswith("on"), f"{tag} {name}"
         if name in {"href", "xlink:href", "src", "srcset", "action", "data"}:
             assert value.startswith("#"), f"{tag} {name}={value}"
     assert all(target.startswith("#") for target in re.findall(r"url\(([^)]*)\)", three[1]))
     assert "@import" not in three[1]
     assert re.findall(r"https?://[^<\s\"]*", three[1]) == ["http://127.0.0.1:8000"] * 4
-    policy = [v for tag, name, v in page.attributes if (tag, name) == ("meta", "content")][-1]
+    policy = [v for tag, name, v in shown.attributes if (tag, name) == ("meta", "content")][-1]
     assert policy == "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def test_ids_are_unique_and_every_reference_has_its_target(three):
     """Seven drawings in one page must not borrow each other's clip paths."""
-    page = Page(three[1])
-    ids = [value for _, name, value in page.attributes if name == "id"]
+    shown = Page(three[1])
+    ids = [value for _, name, value in shown.attributes if name == "id"]
     wanted = set(re.findall(r"url\(#([^)]*)\)", three[1])) | {
-        value[1:] for _, name, value in page.attributes if name == "href"
+        value[1:] for _, name, value in shown.attributes if name == "href"
     }
 
     assert len(ids) == len(set(ids))
@@ -131,13 +133,13 @@ def test_an_invalid_run_says_so_in_words_before_any_number(tmp_path):
     folder = written_run(tmp_path, rows, planned_turns=25)
     with folder.rows_path(0).open("ab") as file:
         file.write(b'{"index": 20, "sess')
-    page = Page(build_report([folder.path], tmp_path / "report.html").read_text())
+    shown = Page(build_report([folder.path], tmp_path / "report.html").read_text())
 
-    assert page.text.index("Not valid") < page.text.index("hit / ceiling")
-    assert "20 rows for 25 planned turns" in page.text
-    assert "1 broken line was skipped, the first at rows-0.jsonl:21" in page.text
-    assert "the load generator was late: p99 of 300 ms, limit 100 ms" in page.text
-    assert page.tables[0][1][0] == "prefix not valid"
+    assert shown.text.index("Not valid") < shown.text.index("hit / ceiling")
+    assert "20 rows for 25 planned turns" in shown.text
+    assert "1 broken line was skipped, the first at rows-0.jsonl:21" in shown.text
+    assert "the load generator was late: p99 of 300 ms, limit 100 ms" in shown.text
+    assert shown.tables[0][1][0] == "prefix not valid"
 
 
 def test_failed_turns_are_counted_shown_by_kind_and_make_percentiles_infinite(tmp_path):
@@ -146,31 +148,31 @@ def test_failed_turns_are_counted_shown_by_kind_and_make_percentiles_infinite(tm
         failed_row(8, "http", status=503, error_message="503 no pod"),
         failed_row(9, "http", status=503, error_message="503 no pod"),
     ]
-    page = _page(tmp_path, rows)
+    shown = _page(tmp_path, rows)
 
-    cells = dict(zip(page.tables[0][0], page.tables[0][1], strict=True))
+    cells = dict(zip(shown.tables[0][0], shown.tables[0][1], strict=True))
     assert (cells["TTFT p50"], cells["p95"], cells["failed"]) == ("200 ms", "∞", "2")
-    assert page.tables[1][1] == ["prefix", "http", "2", "503 no pod"]
-    assert "2 of 10 turns failed and count as never answered." in page.text
+    assert shown.tables[1][1] == ["prefix", "http", "2", "503 no pod"]
+    assert "2 of 10 turns failed and count as never answered." in shown.text
 
 
 def test_unknown_cached_tokens_are_said_to_be_unknown(tmp_path):
     """No server said anything: no rate, no 0 %."""
-    page = _page(tmp_path, [row(i, cached_tokens=None) for i in range(20)])
-    cells = dict(zip(page.tables[0][0], page.tables[0][1], strict=True))
+    shown = _page(tmp_path, [row(i, cached_tokens=None) for i in range(20)])
+    cells = dict(zip(shown.tables[0][0], shown.tables[0][1], strict=True))
 
     assert cells["hit / ceiling"] == "unknown"
-    assert "Hit rate over time" not in page.text
-    assert "Time to first token" in page.text
+    assert "Hit rate over time" not in shown.text
+    assert "Time to first token" in shown.text
 
 
 def test_partly_unknown_cached_tokens_are_counted_beside_the_rate(tmp_path):
     """The rate is of the turns that are known, and the page says how many are not."""
     rows = [row(i, cached_tokens=None if i % 4 == 0 else 512) for i in range(40)]
-    page = _page(tmp_path, rows)
+    shown = _page(tmp_path, rows)
 
-    assert page.tables[0][1][2] == "51.2 % / 76.8 %"
-    assert "For 10 of 40 turns it is unknown what was cached." in page.text
+    assert shown.tables[0][1][2] == "51.2 % / 76.8 %"
+    assert "For 10 of 40 turns it is unknown what was cached." in shown.text
 
 
 @pytest.mark.parametrize(
@@ -188,27 +190,27 @@ def test_partly_unknown_cached_tokens_are_counted_beside_the_rate(tmp_path):
 )  # fmt: skip
 def test_a_run_at_the_edge_still_makes_a_page(tmp_path, rows):
     """Well-formed, with its table, whatever is missing."""
-    page = _page(tmp_path, rows)
+    shown = _page(tmp_path, rows)
 
-    assert page.tables[0][1][1] == str(len(rows))
-    assert "nan" not in page.text.lower().replace("finance", "")
+    assert shown.tables[0][1][1] == str(len(rows))
+    assert "nan" not in shown.text.lower().replace("finance", "")
 
 
 def test_a_manifest_that_says_nothing_still_makes_a_page(tmp_path):
     """The arm is called by its policy; facts that are unknown are not shown."""
     folder = written_run(tmp_path, story(sessions=5))
     folder.write_manifest(Manifest())
-    page = Page(build_report([folder.path], tmp_path / "report.html").read_text())
+    shown = Page(build_report([folder.path], tmp_path / "report.html").read_text())
 
-    assert page.tables[0][1][0] == "prefix not valid"
-    assert "None" not in page.text
-    assert "Workload" not in page.text
+    assert shown.tables[0][1][0] == "prefix not valid"
+    assert "None" not in shown.text
+    assert "Workload" not in shown.text
 
 
 def test_a_manifest_that_says_everything_is_shown(tmp_path):
     """What one needs to run it again, and what the generator says against itself."""
     rows = story(sessions=5)
-    page = _page(
+    shown = _page(
         tmp_path,
         rows,
         tokenizer="tok",
@@ -235,7 +237,7 @@ def test_a_manifest_that_says_everything_is_shown(tmp_path):
         "Load generator 2 workers, at most 50.0 % of a core, timers late by 4 ms at p99",
         "Machine Linux, 4 CPUs, Python 3.12",
     ):
-        assert said in page.text
+        assert said in shown.text
 
 
 def test_names_from_files_are_text_and_never_markup(tmp_path):
@@ -247,19 +249,19 @@ def test_names_from_files_are_text_and_never_markup(tmp_path):
     changes = dict.fromkeys(["arm", "target", "model", "kvbench_version", "started_at"], EVIL)
     folder = written_run(tmp_path, rows, name=EVIL, command=[EVIL], validity=[EVIL], **changes)
     source = build_report([folder.path], tmp_path / "report.html").read_text()
-    page = Page(source)
+    shown = Page(source)
 
-    assert "script" not in page.tags
-    assert "img" not in page.tags
+    assert "script" not in shown.tags
+    assert "img" not in shown.tags
     assert "<script" not in source
-    assert page.text.count("<script>alert(1)</script>") > 10
+    assert shown.text.count("<script>alert(1)</script>") > 10
 
 
 def test_more_arms_than_colours_are_still_drawn(tmp_path):
     """The eighth arm takes the first colour again, dashed."""
     paths = [written_run(tmp_path, story(sessions=4), arm=f"arm {i}").path for i in range(9)]
-    page = Page(build_report(paths, tmp_path / "report.html").read_text())
-    styles = [value for tag, name, value in page.attributes if (tag, name) == ("i", "style")]
+    shown = Page(build_report(paths, tmp_path / "report.html").read_text())
+    styles = [value for tag, name, value in shown.attributes if (tag, name) == ("i", "style")]
 
     assert "border-top: 3px dashed var(--arm-0)" in styles
     assert "border-top: 3px solid var(--arm-6)" in styles
@@ -269,8 +271,8 @@ def test_the_slowest_turns_are_listed_slowest_first(tmp_path):
     """With what would explain them: pod, prompt, cached, predicted."""
     rows = [row(i, session=f"s{i}", first_token_s=i + 0.1 * (i + 1)) for i in range(12)]
     rows[5] = replace(rows[5], first_token_s=9.0, pod=None, predicted_tokens=None)
-    page = _page(tmp_path, rows)
-    slowest = page.tables[1]
+    shown = _page(tmp_path, rows)
+    slowest = shown.tables[1]
 
     assert len(slowest) == 1 + 10
     assert slowest[1] == [
@@ -285,18 +287,6 @@ def test_the_slowest_turns_are_listed_slowest_first(tmp_path):
         "–",
     ]
     assert [cells[2] for cells in slowest[2:4]] == ["s11, turn 1", "s10, turn 1"]
-
-
-def test_the_page_is_the_same_from_parquet(tmp_path):
-    """Which file the rows are read from does not show."""
-    rows = story("random", sessions=6)
-    folder = written_run(tmp_path, rows)
-    before = build_report([folder.path], tmp_path / "a.html").read_text()
-    write_parquet(folder)
-    folder.rows_path(0).unlink()
-
-    assert build_report([folder.path], tmp_path / "b.html").read_text() == before
-    assert len(read_frame(folder)[0]) == len(rows)
 
 
 def test_a_report_of_nothing_or_of_no_run_is_an_input_error(tmp_path):
@@ -321,16 +311,24 @@ def test_a_report_belongs_into_its_run_and_a_comparison_beside_its_first(tmp_pat
 
 def test_manifests_that_disagree_are_listed_side_by_side(tmp_path):
     """Two targets, one workload: both targets are named, the workload once."""
-    rows = story(sessions=3)
-    paths = [
-        written_run(
-            tmp_path, rows, target=f"http://pod-{i}", started_at=f"2026-11-2{i}T10:00:00Z"
-        ).path
+    views = [
+        view_run(
+            written_run(
+                tmp_path,
+                story(sessions=3),
+                target=f"http://pod-{i}",
+                started_at=f"2026-11-2{i}T10:00:00Z",
+            ),
+            Limits(),
+        )
         for i in (1, 2)
     ]
-    text = Page(build_report(paths, tmp_path / "report.html").read_text()).text
 
-    assert "Target http://pod-1, http://pod-2" in text
-    assert "When 2026-11-21 10:00 UTC to 2026-11-22 10:00 UTC" in text
-    assert manifest(rows).workload.file == "workloads/chat.yaml"
-    assert text.count("Workload workloads/chat.yaml Target") == 1
+    assert page._facts(name_arms(views)) == [
+        ("Arms", "prefix, prefix (2)"),
+        ("Workload", "workloads/chat.yaml"),
+        ("Target", "http://pod-1, http://pod-2"),
+        ("Model", "qwen3-8b"),
+        ("When", "2026-11-21 10:00 UTC to 2026-11-22 10:00 UTC"),
+        ("Seed", "1"),
+    ]

@@ -3,6 +3,7 @@ import math
 import pytest
 from fakes_records import failed_row, row, story, written_run
 
+from kvbench.records.reader import write_parquet
 from kvbench.records.table import to_frame
 from kvbench.records.validity import Limits
 from kvbench.report.view import CURVE_POINTS, SCATTER_POINTS, TURNS_SHOWN, name_arms, view_run
@@ -120,3 +121,17 @@ def test_the_views_numbers_are_those_of_its_rows(viewed):
     assert view.summary.ttft.count == len(rows)
     assert view.summary.hits.cached_tokens == to_frame(rows)["cached_tokens"].sum()
     assert view.reasons == ()
+
+
+def test_which_file_the_rows_are_read_from_does_not_show(tmp_path):
+    """Row files or Parquet: the same view."""
+    folder = written_run(tmp_path, story("random", sessions=6))
+    before = view_run(folder, Limits())
+    write_parquet(folder)
+    folder.rows_path(0).unlink()
+    after = view_run(folder, Limits())
+
+    assert after.summary == before.summary
+    assert after.slowest == before.slowest
+    assert after.ttft.seconds.tolist() == before.ttft.seconds.tolist()
+    assert after.by_time.hit_rate.tolist() == before.by_time.hit_rate.tolist()

@@ -73,6 +73,15 @@ def test_quantiles_that_failed_are_not_given_as_times(arms):
     ]
 
 
+def test_pods_that_count_other_tokens_than_the_plan_are_told(arms):
+    """The ceiling is the plan's, so it is only approximate then."""
+    rows = [row(i, planned_prompt_tokens=800) for i in range(20)]
+
+    assert [str(said) for said in words.hit_rate(arms(a=rows))][1:] == [
+        "a: the pods counted 25.0 % more prompt tokens than the plan: the ceiling is approximate."
+    ]
+
+
 def test_traffic_is_told_beside_an_even_share(arms):
     """Half the turns on one of two pods is even; by tokens it need not be."""
     rows = [row(i, pod=f"pod-{i % 2}", cached_tokens=0 if i % 2 else 900) for i in range(20)]
