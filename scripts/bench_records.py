@@ -1,4 +1,4 @@
-"""How long a million rows take: write, read, Parquet, statistics. Prints seconds, CPU seconds and peak memory.
+"""How long a million rows take: read, Parquet, statistics, report; seconds and peak memory.
 
 python scripts/bench_records.py [ROWS GAPS_PER_ROW]
 """
@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-from kvbench.report.page import build_report
 from msgspec.structs import replace
 
 from kvbench import seeds
@@ -22,6 +21,7 @@ from kvbench.records.reader import read_frame, write_parquet
 from kvbench.records.run import RunFolder
 from kvbench.records.schema import TurnRecord
 from kvbench.records.summary import summarise
+from kvbench.report.page import build_report
 
 if TYPE_CHECKING:
     from collections.abc import Callable
