@@ -85,8 +85,12 @@ class Call:
 
     async def gone(self) -> None:
         """Wait until the router has closed the connection."""
+        pod, writer = self.pod, self.writer
+        if writer not in pod.departures:
+            task = asyncio.ensure_future(pod.readers[writer].read())
+            pod.departures[writer] = task
         with contextlib.suppress(ConnectionError):
-            await self.pod.readers[self.writer].read()
+            await asyncio.shield(pod.departures[writer])
 
 
 def chunk(data: bytes) -> bytes:
@@ -99,6 +103,16 @@ async def fine(call: Call) -> None:
     await call.answer(b'{"ok":true}')
 
 
+def by_turns(*scripts):
+    """Return a script that does one after the other, the last for ever."""
+
+    async def script(call):
+        number = min(len(call.pod.calls), len(scripts)) - 1
+        await scripts[number](call)
+
+    return script
+
+
 @dataclass
 class FakePod:
     """A pod: answers /health itself, and everything else by its script."""
@@ -108,6 +122,7 @@ class FakePod:
     calls: list[Call] = field(default_factory=list)
     connections: int = 0
     readers: dict = field(default_factory=dict)
+    departures: dict = field(default_factory=dict)
     server: asyncio.Server | None = None
     tasks: set = field(default_factory=set)
     port: int = 0
@@ -126,7 +141,7 @@ class FakePod:
             writer.transport.abort()
         for task in tuple(self.tasks):
             task.cancel()
-        await asyncio.gather(*self.tasks, return_exceptions=True)
+        await asyncio.gather(*self.tasks, *self.departures.values(), return_exceptions=True)
 
     def hang_up(self) -> None:
         """Close all connections, as a server does with idle ones."""
@@ -149,7 +164,9 @@ class FakePod:
         self.readers[writer] = reader
         self.connections += 1
         try:
-            with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            with contextlib.suppress(
+                ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError
+            ):
                 while not writer.is_closing():
                     await self._one(reader, writer)
         finally:
@@ -222,20 +239,21 @@ class Client:
     async def reply(self, method: str = "GET") -> Reply:
         """Read an answer to its end, or to where it was cut."""
         status, headers = await self.head()
-        body, whole = b"", True
+        parts, whole = [], True
         try:
             if method == "HEAD" or status in {204, 304}:
                 pass
             elif "content-length" in headers:
-                body = await self.reader.readexactly(int(headers["content-length"]))
+                parts.append(await self.reader.readexactly(int(headers["content-length"])))
             elif "transfer-encoding" in headers:
-                while not body.endswith(b"0\r\n\r\n"):
-                    body += await self.chunk()
+                while parts[-1:] != [chunk(b"")]:
+                    parts.append(await self.chunk())
             else:
-                body = await self.reader.read()
+                parts.append(await self.reader.read())
         except (asyncio.IncompleteReadError, ConnectionError) as error:
-            body, whole = body + getattr(error, "partial", b""), False
-        return Reply(status, headers, body, whole)
+            parts.append(getattr(error, "partial", b""))
+            whole = False
+        return Reply(status, headers, b"".join(parts), whole)
 
     async def ask(self, method: str, target: str, body: bytes = b"", *headers: str) -> Reply:
         """Send a request and read the answer."""
@@ -265,8 +283,9 @@ async def ask(url: str, method: str, target: str, body: bytes = b"", *headers: s
 class House(contextlib.AsyncExitStack):
     """Pods and a router in front of them, all taken down in the end."""
 
-    def __init__(self, *scripts, **settings):
+    def __init__(self, *scripts, clock=None, **settings):
         super().__init__()
+        self.clock = clock or WallClock()
         self.pods = [FakePod(script) for script in scripts]
         self.settings = Settings(**{"policy": "least_load", "probe_every_s": 0, **settings})
         self.router: Router
@@ -278,7 +297,7 @@ class House(contextlib.AsyncExitStack):
         for pod in self.pods:
             await pod.start()
             self.push_async_callback(pod.stop)
-        self.router = Router([pod.url for pod in self.pods], self.settings, WallClock())
+        self.router = Router([pod.url for pod in self.pods], self.settings, self.clock)
         self.url = await self.router.start("127.0.0.1", 0)
         self.push_async_callback(self.router.stop, 0.5)
         return self
