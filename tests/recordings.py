@@ -12,6 +12,7 @@ from array import array
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kvbench.engine.scheduler import Engine
 from kvbench.engine.values import EngineConfig, EngineRequest
 
 GOLDEN = Path(__file__).parent / "engine" / "golden"
@@ -96,8 +97,9 @@ def request_of(row):
 
 
 def load(name):
-    """Return the recording of that name, prompts written out."""
-    with gzip.open(GOLDEN / f"{name}.jsonl.gz", "rt") as lines:
+    """Return the recording of that name, or of that path, prompts written out."""
+    path = name if isinstance(name, Path) else GOLDEN / f"{name}.jsonl.gz"
+    with gzip.open(path, "rt") as lines:
         header, *rest = [json.loads(line) for line in lines]
     recording, whole = Recording(header), []
     for row in rest:
@@ -109,3 +111,48 @@ def load(name):
         whole.append(row["prompt"] + row.get("output", []))
         recording.rows[row["id"]] = row
     return recording
+
+
+def counters_of(engine):
+    """Return the counters that vLLM has as well, by its names."""
+    counters = engine.counters
+    return {
+        "prefix_cache_queries": counters.prefix_cache_queries,
+        "prefix_cache_hits": counters.prefix_cache_hits,
+        "num_preemptions": counters.num_preemptions,
+        "prompt_tokens": counters.prompt_tokens,
+        "generation_tokens": counters.generation_tokens,
+    }
+
+
+def compare_steps(recording):
+    """Play a recording step by step; whatever differs first is an AssertionError."""
+    events = Events()
+    engine = Engine(recording.config, OneSecond(), events)
+    rows = list(recording.rows.values())
+    answers = {row["id"]: [] for row in rows}
+    for number, step in enumerate(recording.steps):
+        while rows and rows[0]["before_step"] <= number:
+            engine.add(request_of(rows.pop(0)))
+        if "aborted" in step:
+            assert engine.abort(step["aborted"]).finish_reason == "abort"
+        if "reset" in step:
+            assert engine.reset_prefix_cache() == step["reset"]
+        result = engine.step(float(number))
+        assert list(map(list, result.scheduled_tokens.items())) == step["scheduled"]
+        assert sorted(result.preempted) == step["preempted"]
+        if step["scheduled"] or step["events"]:  # an idle engine keeps "cleared" to itself
+            assert events.take() == step["events"]
+        assert engine.pool.free == step["free"]
+        for output in result.outputs:
+            row = recording.rows[output.request_id]
+            answers[output.request_id] += output.token_ids
+            assert output.cached_tokens == row["cached"]
+            assert output.finish_reason in {None, row["finish"]}
+    assert not engine.has_work
+    assert all(
+        answers[row["id"]] == row["output"]
+        for row in recording.rows.values()
+        if row["finish"] != "abort"
+    )
+    assert counters_of(engine) == recording.header["counters"]

@@ -1,7 +1,7 @@
 """The engine against recordings of the real one: equal, row for row and event for event."""
 
 import pytest
-from recordings import Events, OneSecond, load, request_of
+from recordings import Events, OneSecond, compare_steps, counters_of, load, request_of
 
 from kvbench.engine.scheduler import Engine
 
@@ -15,18 +15,6 @@ STEPPED = [
     "block64",
     "tiny_pool",
 ]
-
-
-def counters_of(engine):
-    """Return the counters that vLLM has as well, by its names."""
-    counters = engine.counters
-    return {
-        "prefix_cache_queries": counters.prefix_cache_queries,
-        "prefix_cache_hits": counters.prefix_cache_hits,
-        "num_preemptions": counters.num_preemptions,
-        "prompt_tokens": counters.prompt_tokens,
-        "generation_tokens": counters.generation_tokens,
-    }
 
 
 def drain(engine):
@@ -74,32 +62,4 @@ def test_all_requests_at_once_hit_what_the_real_engine_hit(name):
 @pytest.mark.parametrize("name", STEPPED)
 def test_every_step_schedules_what_the_real_engine_scheduled(name):
     """Tokens per request and their order, preemptions, events, free blocks, after every step."""
-    recording, events = load(name), Events()
-    engine = Engine(recording.config, OneSecond(), events)
-    rows = list(recording.rows.values())
-    answers = {row["id"]: [] for row in rows}
-    for number, step in enumerate(recording.steps):
-        while rows and rows[0]["before_step"] <= number:
-            engine.add(request_of(rows.pop(0)))
-        if "aborted" in step:
-            assert engine.abort(step["aborted"]).finish_reason == "abort"
-        if "reset" in step:
-            assert engine.reset_prefix_cache() == step["reset"]
-        result = engine.step(float(number))
-        assert list(map(list, result.scheduled_tokens.items())) == step["scheduled"]
-        assert sorted(result.preempted) == step["preempted"]
-        if step["scheduled"] or step["events"]:  # an idle engine keeps "cleared" to itself
-            assert events.take() == step["events"]
-        assert engine.pool.free == step["free"]
-        for output in result.outputs:
-            row = recording.rows[output.request_id]
-            answers[output.request_id] += output.token_ids
-            assert output.cached_tokens == row["cached"]
-            assert output.finish_reason in {None, row["finish"]}
-    assert not engine.has_work
-    assert all(
-        answers[row["id"]] == row["output"]
-        for row in recording.rows.values()
-        if row["finish"] != "abort"
-    )
-    assert counters_of(engine) == recording.header["counters"]
+    compare_steps(load(name))
