@@ -23,6 +23,36 @@ def parse_seconds(text: str | float) -> float:
     return float(match[1]) * _SECONDS[unit]
 
 
+_BYTES = {"b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12}
+_BYTES |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
+_SIZE = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]*)\s*", re.IGNORECASE)
+
+
+def parse_bytes(text: str) -> int:
+    """Return bytes for "80GiB", "24 GB" or a bare number of bytes.
+
+    Raises:
+        ValueError: The text is no size; the message names it and shows the accepted forms.
+    """
+    match = _SIZE.fullmatch(text)
+    unit = (match[2] or "b").lower() if match else ""
+    if match is None or unit not in _BYTES:
+        raise ValueError(f'expected a size such as "80GiB", "24GB" or "1073741824", got {text!r}')
+    return int(float(match[1]) * _BYTES[unit])
+
+
+def format_bytes(size: float) -> str:
+    """Return a size for people: "576 B", "128 KiB", "1.00 GiB"; whole numbers stay whole."""
+    unit, scale = next(
+        ((u, s) for u, s in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)) if abs(size) >= s),
+        ("B", 1),
+    )
+    value = size / scale
+    if scale < 2**30 and value == int(value):
+        return f"{int(value)} {unit}"
+    return f"{value:.2f} {unit}" if scale == 2**30 else f"{value:.1f} {unit}"
+
+
 def format_seconds(seconds: float) -> str:
     """Return a duration for people: "870 µs", "43.1 ms", "2.06 s", "4m 10s"."""
     if seconds != seconds:  # NaN: nothing was measured  # noqa: PLR0124

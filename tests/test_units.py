@@ -1,65 +1,36 @@
-import math
+"""Quantities at the edge: sizes in bytes."""
 
 import pytest
 
-from kvbench.units import format_number, format_seconds, format_share, parse_seconds
+from kvbench.units import format_bytes, parse_bytes
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"),
+    ("text", "size"),
+    [("80GiB", 80 * 2**30), ("24 GB", 24 * 10**9), ("1.5mib", 3 * 2**19), ("42", 42)],
+)
+def test_a_size_is_bytes_with_or_without_a_unit(text, size):
+    """GB are powers of ten, GiB powers of two."""
+    assert parse_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "GiB", "-1", "3 bits", "1e9"])
+def test_what_is_no_size_is_refused(text):
+    """The message shows what would be one."""
+    with pytest.raises(ValueError, match='expected a size such as "80GiB"'):
+        parse_bytes(text)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
     [
-        ("250ms", 0.25),
-        ("2s", 2.0),
-        ("1.5m", 90.0),
-        ("1 h", 3600.0),
-        ("7", 7.0),
-        (7, 7.0),
-        ("5us", 5e-6),
+        (576, "576 B"),
+        (128 * 1024, "128 KiB"),
+        (70272, "68.6 KiB"),
+        (2**30, "1.00 GiB"),
+        (-(2**31), "-2.00 GiB"),
     ],
 )
-def test_a_duration_is_a_number_and_a_unit(text, seconds):
-    """A bare number is seconds."""
-    assert parse_seconds(text) == pytest.approx(seconds)
-
-
-@pytest.mark.parametrize("text", ["", "fast", "2 weeks", "-1s", "1s2"])
-def test_what_is_no_duration_is_refused_with_the_accepted_forms(text):
-    """The message shows how it is written."""
-    with pytest.raises(
-        ValueError, match=r'expected a duration such as "250ms", "2s" or "1\.5m", got'
-    ):
-        parse_seconds(text)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0.00087, "870 µs"), (0.0431, "43.1 ms"), (0.9997, "1.00 s"), (2.061, "2.06 s"),
-        (250, "4m 10s"), (math.inf, "∞"), (math.nan, "–"),
-    ],
-)  # fmt: skip
-def test_a_duration_is_shown_with_three_digits_and_its_unit(seconds, text):
-    """Infinite and unknown have signs of their own."""
-    assert format_seconds(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (0, "0"), (7, "7"), (12043, "12,043"), (81.648, "81.6"), (0.04213, "0.0421"),
-        (1234.5678, "1,235"), (math.inf, "∞"), (math.nan, "–"), (None, "–"),
-    ],
-)  # fmt: skip
-def test_a_number_is_shown_with_three_digits_or_all_before_the_point(value, text):
-    """Counts are never rounded."""
-    assert format_number(value) == text
-
-
-def test_a_share_is_shown_with_one_decimal_and_an_unknown_one_as_a_dash():
-    """Unknown is not 0 %."""
-    assert [format_share(share) for share in (0, 0.8317, 1, None)] == [
-        "0.0 %",
-        "83.2 %",
-        "100.0 %",
-        "–",
-    ]
+def test_a_size_is_shown_in_the_largest_unit_that_it_fills(size, text):
+    """Whole numbers stay whole, gibibytes have two digits."""
+    assert format_bytes(size) == text
