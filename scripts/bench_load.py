@@ -40,6 +40,7 @@ _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encodin
 
 
 def _chunk(*payloads: str) -> bytes:
+    """Return payloads as events in one chunk."""
     body = "".join(f"data: {payload}\n\n" for payload in payloads).encode()
     return b"%x\r\n%s\r\n" % (len(body), body)
 
@@ -109,6 +110,7 @@ class Server:
             self._write(self._clock.now())
 
     def _accept(self) -> None:
+        """Take a new connection."""
         sock, _ = self._listener.accept()
         sock.setblocking(False)  # noqa: FBT003 - the standard library's signature
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -117,6 +119,7 @@ class Server:
         self._poll.register(sock, select.EPOLLIN)
 
     def _read(self, fd: int) -> None:
+        """Read, and begin a time line where a request is complete."""
         connection = self._connections[fd]
         at, data = self._receiver.read(connection.sock, 0.0)
         if not data:
@@ -132,6 +135,7 @@ class Server:
             connection.sock.send(_HEAD)
 
     def _write(self, now: float) -> None:
+        """Write what is due."""
         while self._due and self._due[0][0] <= now:
             due, number, fd = heapq.heappop(self._due)
             connection = self._connections[fd]
@@ -144,6 +148,7 @@ class Server:
 
 
 def _serve() -> None:
+    """Be the server: print the URL, serve, print the notes."""
     os.sched_setaffinity(0, {SERVER_CORE})
     server = Server()
     print(f"http://127.0.0.1:{server.port}", flush=True)

@@ -14,10 +14,13 @@ from kvbench.workload.plan import Message, Plan, PlannedTurn, Segment
 
 @dataclass
 class _Entry:
+    """A callback to come."""
+
     when: float
     callback: Callable[[], None] | None
 
     def cancel(self) -> None:
+        """Do not call back."""
         self.callback = None
 
 
@@ -93,6 +96,7 @@ class FakeSender:
             self._end(reply)
 
     def _end(self, reply):
+        """End a reply that is still open."""
         if id(reply) in self.open:
             _, on_end = self.open.pop(id(reply))
             reply.end = self.clock.now()

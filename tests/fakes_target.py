@@ -74,6 +74,7 @@ class ScriptedTarget:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _serve(self, reader, writer):
+        """Answer requests on one connection."""
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
@@ -88,6 +89,7 @@ class ScriptedTarget:
             writer.transport.abort()
 
     async def _answer(self, reader, writer, number) -> bool:
+        """Answer one request; return whether the connection goes on."""
         head = await reader.readuntil(b"\r\n\r\n")
         asked = Asked(head[:-4], b"", number, len(self.asked), asyncio.get_running_loop().time())
         asked.body = await reader.readexactly(int(asked.header("content-length") or 0))
@@ -107,6 +109,7 @@ class ScriptedTarget:
 
     @staticmethod
     def _leave(writer, step) -> bool:
+        """End the connection."""
         if step == CUT:
             at_once = struct.pack("ii", 1, 0)  # close without goodbye: a reset
             writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
@@ -170,7 +173,10 @@ MODELS = plain(200, b'{"object":"list","data":[{"id":"tiny","object":"model"}]}'
 
 
 async def _main(gap: float) -> None:
+    """Serve until standard input ends."""
+
     def script(asked: Asked) -> Iterable[Step]:
+        """Answer everything."""
         return MODELS if asked.head.startswith(b"GET") else answer(4, gap)
 
     async with ScriptedTarget(script) as target:

@@ -165,21 +165,25 @@ class Client:
             self._end(exchange, "connect", f"{self._target.authority}: {reason}")
 
     def _open(self) -> Connection:
+        """Begin a connection."""
         return Connection(self._open_wire, self._clock, self)
 
     def _open_wire(self, owner: WireOwner) -> Wire:
+        """Open what the target's scheme asks for."""
         if self._context is None:
             return PlainWire(self._address, self._receiver, self._clock, owner)
         host = self._target.host
         return TlsWire(self._address, self._context, host, self._clock, owner)
 
     def _keep(self, connection: Connection) -> None:
+        """Keep an idle connection, or close it where there are enough."""
         if len(self._idle) < self._max_idle:
             self._idle.append(connection)
         else:
             connection.close()
 
     def _give_up(self, connection: Connection, kind: ErrorKind, message: str) -> None:
+        """End an exchange from our side, and its connection with it."""
         if connection.reply is not None:
             connection.fail(kind, message)  # comes back as on_over
         else:
@@ -187,11 +191,13 @@ class Client:
             self._end(self._exchanges.pop(connection), kind, message)
 
     def _end(self, exchange: _Exchange, kind: ErrorKind, message: str) -> None:
+        """End an exchange that no connection carries any more."""
         exchange.reply.failure = (kind, message)
         exchange.reply.end = self._clock.now()
         exchange.on_end(exchange.reply)
 
     def _check_limits(self) -> None:
+        """Give up what has waited too long, and look again after a tick."""
         self._timer = self._loop.call_later(self._tick, self._check_limits)
         now = self._clock.now()
         limits = self._timeouts

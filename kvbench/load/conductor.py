@@ -105,6 +105,7 @@ class Conductor:
         self._greenlet.join(timeout=HALT_SECONDS)
 
     def _conduct(self, folder: RunFolder, workers: list[str], owned: bool) -> None:
+        """See a run through, from the workers' preparation to the closed manifest."""
         waiting = set(workers)
         while waiting - self._prepared - set(self._results) and not self._stop:
             self._look(workers)
@@ -149,6 +150,7 @@ class Conductor:
                 self._results[worker] = Result(0, 0, 0, "lost; its rows end where it did", 1)
 
     def _leave(self) -> None:
+        """Tell Locust that the run is over."""
         self._greenlet = None
         if self._environment.web_ui is None:
             self._environment.runner.quit()
@@ -156,6 +158,7 @@ class Conductor:
             self._environment.runner.stop()
 
     def _options(self) -> dict[str, object]:
+        """Return our options as they are now: the web UI changes them."""
         parsed = vars(self._environment.parsed_options)
         return {option.name: parsed.get(option.name) for option in OPTIONS}
 
@@ -170,16 +173,19 @@ class Conductor:
         return RunFolder(asked)
 
     def _workers(self) -> list[str]:
+        """Return the ids of the workers that Locust has."""
         clients = getattr(self._environment.runner, "clients", None)
         if clients is None:
             return ["local"]
         return [str(client.id) for client in clients.all if client.state != "missing"]
 
     def _send(self, what: str, data: Mapping[str, object], workers: Iterable[str]) -> None:
+        """Send a message to those workers that are not done."""
         for worker in workers:
             if worker not in self._results:
                 self._environment.runner.send_message(what, data, client_id=worker)
 
     def _complain(self, message: str, exit_code: int, hint: str | None = None) -> None:
+        """Say what is wrong, and keep the first exit code."""
         self.exit_code = self.exit_code or exit_code
         log.error("%s%s", message, f"\n  hint: {hint}" if hint else "")

@@ -138,6 +138,7 @@ class Connection:
             self.fail("cut", f"{reason} in the middle of the response")
 
     def _finish(self, stamp: float) -> None:
+        """End a complete response, ready for the next."""
         reusable = self._reusable
         self._complete = False
         self._sized = False
@@ -147,6 +148,7 @@ class Connection:
         self._end(stamp, reusable=reusable)
 
     def _end(self, stamp: float, *, reusable: bool) -> None:
+        """Hand over what was awaited."""
         reply, self._reply = self._reply, None
         assert reply is not None
         reply.end = stamp

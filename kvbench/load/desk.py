@@ -110,9 +110,11 @@ class Desk:
         self._write(row)
 
     def _request_id(self, turn: PlannedTurn) -> str:
+        """Return the id of a turn's request: the same in every retry, another in every run."""
         return f"{self._run_id}-{turn.index}"
 
     def _remember(self, turn: PlannedTurn, reply: Reply) -> None:
+        """Keep an answer while a later turn of its session may repeat it."""
         last = self._last.get(turn.session)
         if last is None:
             return

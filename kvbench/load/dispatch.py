@@ -170,6 +170,7 @@ class Dispatcher:
         self._finish()
 
     def _now(self) -> float:
+        """Return the second of the run."""
         return self._clock.now() - self._start
 
     # Sending.
@@ -184,6 +185,7 @@ class Dispatcher:
             self._due_timer = self._timers.call_at(self._start + due, self._send_due)
 
     def _send_due(self) -> None:
+        """Send what is due, and wake up for the next."""
         self._due_timer = None
         if self._stopped:
             return
@@ -196,6 +198,7 @@ class Dispatcher:
         self._when_idle()
 
     def _send(self, due: float, turn: PlannedTurn) -> None:
+        """Send one turn."""
         request = self._ready.pop(turn.index, None)
         if request is None:
             request = self._build(turn)
@@ -225,6 +228,7 @@ class Dispatcher:
             heapq.heappush(self._ahead, entry)
 
     def _on_end(self, due: float, turn: PlannedTurn, reply: Reply) -> None:
+        """Hear that a turn has been answered, or has failed."""
         assert reply.end is not None
         self._in_flight -= 1
         self._answered.append((due, turn, reply))
@@ -251,6 +255,7 @@ class Dispatcher:
             self._when_idle()
 
     def _when_idle(self) -> None:
+        """See that `_work` is called soon."""
         if self._idle_timer is None and not self._finished:
             self._idle_timer = self._timers.call_at(self._clock.now(), self._work)
 
@@ -271,6 +276,7 @@ class Dispatcher:
         self._when_idle()
 
     def _file(self, due: float, turn: PlannedTurn, reply: Reply) -> None:
+        """Record one answer."""
         if reply.sent is not None:
             self._witness.sent(reply.sent - self._start - due)
         self._desk.file(turn, due, reply)
@@ -295,6 +301,7 @@ class Dispatcher:
         return False
 
     def _finish(self) -> None:
+        """Say once that it is over."""
         if self._finished:
             return
         self._finished = True

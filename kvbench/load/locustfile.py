@@ -91,27 +91,34 @@ class Glue:
             gevent.spawn(_end_with_parent)
 
     def _on_prepared(self, worker: str, _data: Any) -> None:
+        """Pass on that a worker is ready."""
         self._conductor.on_prepared(worker)
 
     def _on_done(self, worker: str, data: Any) -> None:
+        """Pass on how a worker's share went."""
         self._conductor.on_done(worker, Result(**data))
 
     def _on_start(self, _sender: str, data: Any) -> None:
+        """Pass on a share."""
         self._player.start(data["host"], data["options"], data["share"])
 
     def _on_go(self, _sender: str, data: Any) -> None:
+        """Pass on when second 0 is."""
         self._player.go(datetime.fromisoformat(data["start"]))
 
     def _on_stop(self, _sender: str, _data: Any) -> None:
+        """Pass on that it is to end."""
         self._player.stop()
 
     def _on_stopping(self) -> None:
+        """End the run before Locust ends."""
         if self._conducts:
             self._conductor.halt()
         else:
             self._player.halt()
 
     def _on_quitting(self) -> None:
+        """End the run, and decide the exit code unless Locust's own will do."""
         self._on_stopping()
         if self._fault or locust.log.unhandled_greenlet_exception:
             self._environment.process_exit_code = 1
@@ -119,18 +126,23 @@ class Glue:
             self._environment.process_exit_code = self._conductor.exit_code
 
     def _safe(self, listener: Callable[[], None]) -> Callable[..., None]:
+        """Return `listener` as Locust calls listeners of events, guarded."""
+
         def call(**_event: Any) -> None:
             self._try(listener)
 
         return call
 
     def _hear(self, listener: Callable[[str, Any], None]) -> Callable[..., None]:
+        """Return `listener` as Locust calls listeners of messages, guarded."""
+
         def call(msg: Any, **_event: Any) -> None:
             self._try(listener, str(msg.node_id), msg.data)
 
         return call
 
     def _try(self, listener: Callable[..., None], *arguments: Any) -> None:
+        """Call a listener; a fault of ours ends the run instead of vanishing in a log."""
         try:
             listener(*arguments)
         except Exception:  # noqa: BLE001 - Locust would swallow it; here it is kept and counts
@@ -140,6 +152,7 @@ class Glue:
 
 
 def _end_with_parent() -> None:
+    """End this process at end-of-file on standard input."""
     while True:
         wait_read(sys.stdin.fileno())
         if not os.read(sys.stdin.fileno(), 4096):

@@ -62,6 +62,7 @@ def judge(reply: Reply, fold: StreamFold) -> tuple[ErrorKind, str] | None:
 
 
 def _judge_stream(reply: Reply, fold: StreamFold) -> tuple[ErrorKind, str] | None:
+    """Judge an answer with status 200."""
     kind = reply.headers.get("content-type", "text/event-stream")
     if not kind.lower().startswith("text/event-stream"):
         return "protocol", f"expected an event stream, got {kind[:80]}"
@@ -148,4 +149,5 @@ def sent(row: TurnRecord, reply: Reply, fold: StreamFold, *, start: float, pod: 
 
 
 def _integer(text: str | None) -> int | None:
+    """Return a header's number, or None where it is none."""
     return int(text) if text is not None and text.isascii() and text.isdecimal() else None

@@ -78,6 +78,7 @@ class Player:
             self._greenlet.join(timeout=HALT_SECONDS)
 
     def _play(self, run: LoadRun) -> None:
+        """Watch a share from its beginning to its end."""
         thread = gevent.get_hub().threadpool.spawn(run.run)
         told = False
         while not thread.ready():
@@ -90,10 +91,12 @@ class Player:
         self._say("kvbench_done", thread.get())
 
     def _say(self, what: str, result: Result | None) -> None:
+        """Tell the conductor."""
         data = None if result is None else dataclasses.asdict(result)
         self._environment.runner.send_message(what, data)
 
     def _show(self, run: LoadRun) -> None:
+        """Show in Locust's tables what has been written since the last look."""
         while run.outbox:
             for entry in entries(run.outbox.popleft()):
                 self._environment.events.request.fire(context={}, response_length=0, **entry)

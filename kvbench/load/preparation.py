@@ -110,10 +110,14 @@ async def find_model(client: Client, form: RequestForm, target: Target) -> str:
 
 
 class _Model(msgspec.Struct):
+    """One model of the list."""
+
     id: str
 
 
 class _Models(msgspec.Struct):
+    """The list, as OpenAI has it."""
+
     data: list[_Model]
 
 

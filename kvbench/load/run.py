@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from kvbench.load.settings import Settings
     from kvbench.records.run import RunFolder
     from kvbench.records.schema import TurnRecord
+    from kvbench.workload.plan import Plan
 
 LOOK = 0.02  # seconds between two looks at what we are told
 
@@ -127,6 +128,7 @@ class LoadRun:
         return self._result()
 
     def _result(self) -> Result:
+        """Return how it went."""
         counts = (self._planned, self._rows, self._failed)
         error = self._crash
         if isinstance(error, KvbenchError):
@@ -139,6 +141,7 @@ class LoadRun:
         return Result(*counts)
 
     async def _main(self) -> None:
+        """Prepare, send, and close."""
         settings, share = self._settings, self._share
         prepared = prepare(settings)
         target = Target.parse(settings.host)
@@ -157,6 +160,7 @@ class LoadRun:
     async def _send(
         self, prepared: Prepared, client: Client, form: RequestForm, model: str, writer: RowWriter
     ) -> None:
+        """Wait for "go", send the share, and testify."""
         settings, share = self._settings, self._share
         plan = prepared.plan.part(share.worker, share.workers)
         self._planned = len(plan.turns)
@@ -166,14 +170,32 @@ class LoadRun:
         while self._start is None and not self._stop:  # noqa: ASYNC110 - told by a thread
             await asyncio.sleep(LOOK)
         start = self._clock.now() + ((self._start or utc()) - utc()).total_seconds()
-        self._note_start(share)
+        self._note_start()
 
         def write(row: TurnRecord) -> None:
+            """Have a row safe on disk, then counted, then shown."""
             writer.append(row)
             self._rows += 1
             self._failed += not row.ok
             self.outbox.append(row)
 
+        desk = Desk(
+            plan,
+            bodies=prepared.renderer,
+            form=form,
+            model=model,
+            salt=share.folder.id if settings.isolation == "salt" else None,
+            run_id=share.folder.id,
+            worker=share.worker,
+            start=start,
+            pod=Target.parse(settings.host).authority,
+            expected=prepared.expected,
+            write=write,
+        )
+        await self._dispatch(plan, start, client, desk)
+
+    async def _dispatch(self, plan: Plan, start: float, client: Client, desk: Desk) -> None:
+        """Send a plan, and testify."""
         witness = Witness()
         loop = asyncio.get_running_loop()
         finished = asyncio.Event()
@@ -183,27 +205,15 @@ class LoadRun:
             clock=self._clock,
             timers=LoopTimers(loop, self._clock),
             sender=client,
-            desk=Desk(
-                plan,
-                bodies=prepared.renderer,
-                form=form,
-                model=model,
-                salt=share.folder.id if settings.isolation == "salt" else None,
-                run_id=share.folder.id,
-                worker=share.worker,
-                start=start,
-                pod=Target.parse(settings.host).authority,
-                expected=prepared.expected,
-                write=write,
-            ),
+            desk=desk,
             witness=witness,
-            max_in_flight=settings.max_in_flight,
+            max_in_flight=self._settings.max_in_flight,
             on_finished=finished.set,
         )
         loop.set_exception_handler(self._on_fault)
         dispatcher.begin()
         await self._watch(dispatcher, finished)
-        share.folder.write_testimony(witness.testify(share.worker))
+        self._share.folder.write_testimony(witness.testify(self._share.worker))
 
     async def _watch(self, dispatcher: Dispatcher, finished: asyncio.Event) -> None:
         """Wait for the end; stop when told to, break off when something is broken."""
@@ -220,8 +230,9 @@ class LoadRun:
         error = context.get("exception")
         self._crash = error or RuntimeError(str(context.get("message")))
 
-    def _note_start(self, share: Share) -> None:
+    def _note_start(self) -> None:
         """Say in the manifest which moment is second 0 of the rows."""
+        share = self._share
         if share.worker == 0 and self._start is not None:
             noted = share.folder.read_manifest()
             at = self._start.isoformat()

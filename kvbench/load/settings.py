@@ -146,14 +146,17 @@ class _Given:
         self._options = options
 
     def text(self, name: str) -> str | None:
+        """Return an option without blanks around it; None if it is empty."""
         value = self._options.get(name)
         return None if value is None else str(value).strip() or None
 
     def path(self, name: str) -> Path | None:
+        """Return a path."""
         text = self.text(name)
         return None if text is None else Path(text)
 
     def integer(self, name: str, least: int = 1) -> int | None:
+        """Return a whole number."""
         text = self.text(name)
         if text is None:
             return None
@@ -162,6 +165,7 @@ class _Given:
         return int(text)
 
     def positive(self, name: str) -> float:
+        """Return a number above zero; 1 if there is none."""
         text = self.text(name) or "1"
         try:
             value = float(text)
@@ -172,6 +176,7 @@ class _Given:
         return value
 
     def seconds(self, name: str) -> float:
+        """Return a duration."""
         text = self.text(name) or "10m"
         try:
             value = parse_seconds(text)
@@ -183,8 +188,10 @@ class _Given:
 
 
 def _flag(name: str) -> str:
+    """Return the flag of an option."""
     return "--" + name.replace("_", "-")
 
 
 def _unfit(name: str, expected: str, got: str) -> InputError:
+    """Return the error for a value that does not fit."""
     return InputError(f"{_flag(name)}: expected {expected}, got {got!r}")

@@ -18,7 +18,7 @@ import _socket
 import asyncio
 import errno
 import os
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 if TYPE_CHECKING:
     import ssl
@@ -104,6 +104,7 @@ class PlainWire:
             self._fd = -1
 
     def _push(self) -> None:
+        """Hand the kernel what it takes."""
         try:
             self._rest = self._rest[self._sock.send(self._rest) :]
         except BlockingIOError:
@@ -113,6 +114,7 @@ class PlainWire:
             self._loop.call_soon(self._on_readable)
 
     def _on_writable_first(self) -> None:
+        """Hear how connecting went."""
         self._loop.remove_writer(self._fd)
         code = self._sock.getsockopt(_socket.SOL_SOCKET, _socket.SO_ERROR)
         if code:
@@ -123,11 +125,13 @@ class PlainWire:
         self._owner.on_connected()
 
     def _on_writable(self) -> None:
+        """Go on sending."""
         self._push()
         if not self._rest and self._fd >= 0:
             self._loop.remove_writer(self._fd)
 
     def _on_readable(self) -> None:
+        """Read once."""
         if self._fd < 0:
             return
         try:
@@ -143,6 +147,7 @@ class PlainWire:
             self._lose(CLOSED)
 
     def _lose(self, reason: str) -> None:
+        """Close, and say why."""
         if self._fd >= 0:
             self.close()
             self._owner.on_lost(reason)
@@ -166,6 +171,7 @@ class TlsWire(asyncio.Protocol):
         self._task = asyncio.get_running_loop().create_task(self._connect(address, context, host))
 
     async def _connect(self, address: Address, context: ssl.SSLContext, host: str) -> None:
+        """Connect and shake hands."""
         family, socket_address = address
         name, port = str(socket_address[0]), int(socket_address[1])
         try:
@@ -179,12 +185,11 @@ class TlsWire(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Hear from the loop that the handshake is done."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
         if self._open:
             self._owner.on_connected()
         else:
-            transport.abort()
+            self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Hear from the loop what came."""

@@ -31,13 +31,14 @@ def locust_command(
     request_timeout_s: float = 600.0,
     max_in_flight: int = 4096,
     processes: int = 1,
+    master_port: int = 5557,
 ) -> list[str]:
     """Return the command that sends a plan to `host` and writes its rows into `run_dir`.
 
     Set KVBENCH_EXIT_WITH_PARENT=1 in its environment, and it stops at end-of-file on its standard
-    input. `processes` beyond 1 need a free port 5557 for Locust's master.
+    input. With more than one process, Locust's master listens on `master_port` of loopback.
     """
-    flags = {
+    flags: dict[str, object] = {
         "--host": host,
         "--run-dir": run_dir,
         "--workload": workload,
@@ -51,8 +52,14 @@ def locust_command(
         "--block-size": block_size,
         "--request-timeout": f"{request_timeout_s}s",
         "--max-in-flight": max_in_flight,
-        "--processes": processes if processes > 1 else None,
     }
+    if processes > 1:
+        flags |= {
+            "--processes": processes,
+            "--master-bind-host": "127.0.0.1",
+            "--master-bind-port": master_port,
+            "--master-port": master_port,
+        }
     given = [f"{flag}={value}" for flag, value in flags.items() if value is not None]
     fixed = ["--headless", "--only-summary", "--loglevel", "WARNING", "--exit-code-on-error", "0"]
     return [sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), *fixed, *given]

@@ -35,6 +35,7 @@ class Stage:
         )
 
     def _finish(self):
+        """Count."""
         self.finished += 1
 
     def run(self, until=float("inf")):
