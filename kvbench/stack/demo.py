@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import sysconfig
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvbench.clock import utc
 from kvbench.report.page import build_report
 from kvbench.stack.local import LocalStack
 from kvbench.stack.run import Job, Outcome, Watch, run
@@ -43,7 +44,7 @@ def demo(
         KeyboardInterrupt: It was interrupted; everything is stopped.
     """
     topology = Topology(pods=(POD,) * 3, router=RouterSpec(policy=policies[0]))
-    logs = runs / f"{utc():%Y%m%d-%H%M%S}-demo-logs"
+    logs = Path(tempfile.mkdtemp(prefix="kvbench-demo-"))
     outcomes: list[Outcome] = []
     with LocalStack(topology, logs) as stack:
         for policy in policies:
@@ -62,4 +63,5 @@ def demo(
             outcomes.append(run(job, watch, stack.check))
     report = outcomes[-1].folder.path / "report.html"
     build_report([outcome.folder.path for outcome in outcomes], report)
+    shutil.rmtree(logs)  # where a part has failed they stay, and its error names them
     return outcomes, report
