@@ -11,9 +11,11 @@ import typer
 from kvbench import __version__
 from kvbench.cli.demo import demo
 from kvbench.cli.plan import plan
+from kvbench.cli.pod import pod
 from kvbench.cli.report import report
 from kvbench.cli.router import router
 from kvbench.cli.run import run
+from kvbench.cli.size import size
 from kvbench.cli.up import up
 from kvbench.errors import KvbenchError
 
@@ -41,7 +43,9 @@ app.command()(run)
 app.command()(plan)
 app.command()(report)
 app.command()(up)
+app.command()(pod)
 app.command()(router)
+app.command()(size)
 
 
 @app.callback()

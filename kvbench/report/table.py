@@ -22,13 +22,15 @@ class Column:
     """One column after the arm's.
 
     Attributes:
-        title: For the head.
+        title: For the head of the page's table.
+        head: For the head of the terminal's, in two short lines.
         meaning: In a few words, for people who see the head for the first time.
         cell: The value of a run, in words.
         metered: Whether the page draws hit rate and ceiling under it.
     """
 
     title: str
+    head: str
     meaning: str
     cell: Callable[[Summary], str]
     metered: bool = False
@@ -38,9 +40,9 @@ def _hit_rate(summary: Summary) -> str:
     rate, ceiling = summary.hits.rate, summary.hits.ceiling
     if rate is None:
         return "unknown" if summary.turns else "–"
-    return (
-        format_share(rate) if ceiling is None else f"{format_share(rate)} / {format_share(ceiling)}"
-    )
+    if ceiling is None:
+        return format_share(rate)
+    return f"{100 * rate:.1f} / {format_share(ceiling)}"
 
 
 def _busiest(summary: Summary) -> str:
@@ -52,26 +54,56 @@ def _failed(summary: Summary) -> str:
     return format_number(summary.failures)
 
 
+FAILED = Column("failed", "failed", "turns not answered in full", _failed)
+
 COLUMNS = (
-    Column("turns", "rows of the run", lambda s: format_number(s.turns)),
-    Column("hit / ceiling", "prompt tokens cached, and what was possible", _hit_rate, metered=True),
-    Column("TTFT p50", "time to first token, median", lambda s: format_seconds(s.ttft.p50)),
-    Column("p95", "of TTFT; failed turns are ∞", lambda s: format_seconds(s.ttft.p95)),
-    Column("p99", "of TTFT; failed turns are ∞", lambda s: format_seconds(s.ttft.p99)),
-    Column("tokens/s", "output tokens per second", lambda s: format_number(s.tokens_per_s)),
-    Column("busiest", "share of the turns that the busiest pod had, of how many pods", _busiest),
-    Column("failed", "turns not answered in full", _failed),
-    Column("late p99", "how late turns were sent", lambda s: format_seconds(s.lateness.p99)),
+    Column("turns", "turns", "rows of the run", lambda s: format_number(s.turns)),
+    Column(
+        "hit / ceiling",
+        "hit rate\n/ ceiling",
+        "prompt tokens cached, and what was possible",
+        _hit_rate,
+        metered=True,
+    ),
+    Column(
+        "TTFT p50",
+        "TTFT\np50",
+        "time to first token, median",
+        lambda s: format_seconds(s.ttft.p50),
+    ),
+    Column("p95", "TTFT\np95", "of TTFT; failed turns are ∞", lambda s: format_seconds(s.ttft.p95)),
+    Column("p99", "TTFT\np99", "of TTFT; failed turns are ∞", lambda s: format_seconds(s.ttft.p99)),
+    Column(
+        "tokens/s",
+        "tokens\n/s",
+        "output tokens per second",
+        lambda s: format_number(s.tokens_per_s),
+    ),
+    Column(
+        "busiest",
+        "busiest\npod",
+        "share of the turns that the busiest pod had, of how many pods",
+        _busiest,
+    ),
+    FAILED,
+    Column(
+        "late p99",
+        "late\np99",
+        "how late turns were sent",
+        lambda s: format_seconds(s.lateness.p99),
+    ),
 )
 
 
 def summary_table(summaries: Sequence[Summary]) -> Table:
-    """Return the runs as a table for a terminal of 100 columns."""
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    """Return the runs as a table for a terminal of 80 columns; of 90 where turns have failed."""
+    all_well = not any(summary.failures for summary in summaries)
+    columns = [column for column in COLUMNS if column is not FAILED or not all_well]
+    table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False, show_edge=False)
     table.add_column("arm", overflow="fold")  # the one that gives way where the terminal is narrow
-    for column in COLUMNS:
-        table.add_column(column.title, justify="right", no_wrap=True)
+    for column in columns:
+        table.add_column(column.head, justify="right", no_wrap=True)
     for summary in summaries:
-        cells = [Text(column.cell(summary)) for column in COLUMNS]
+        cells = [Text(column.cell(summary)) for column in columns]
         table.add_row(Text(summary.arm), *cells)  # Text: a name is not markup
     return table

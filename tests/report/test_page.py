@@ -171,7 +171,7 @@ def test_partly_unknown_cached_tokens_are_counted_beside_the_rate(tmp_path):
     rows = [row(i, cached_tokens=None if i % 4 == 0 else 512) for i in range(40)]
     shown = _page(tmp_path, rows)
 
-    assert shown.tables[0][1][2] == "51.2 % / 76.8 %"
+    assert shown.tables[0][1][2] == "51.2 / 76.8 %"
     assert "For 10 of 40 turns it is unknown what was cached." in shown.text
 
 
