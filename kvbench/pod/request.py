@@ -256,6 +256,7 @@ def validate(model: type[M], value: object) -> M:
         return model.model_validate(value, from_attributes=True)
     except ValidationError as error:
         findings = error.errors(include_url=False)
+        findings.sort(key=lambda finding: finding["loc"][:1] != ("messages",))  # vLLM's order
         raise invalid([{**item, "loc": ("body", *item["loc"])} for item in findings]) from None
 
 
