@@ -6,7 +6,7 @@ Nothing here waits: `VirtualTimers.run` goes from callback to callback.
 import heapq
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kvbench.clock import VirtualClock
 from kvbench.workload.plan import Message, Plan, PlannedTurn, Segment
@@ -148,12 +148,14 @@ def plan(*turns: PlannedTurn, history="planned") -> Plan:
 
 
 def conversations(sessions: int, turns: int, *, every: float, think: float, **more) -> Plan:
-    """Return a plan of conversations that begin `every` seconds."""
+    """Return a plan of conversations that begin `every` seconds; each turn repeats the others."""
     order = [(s, t) for t in range(1, turns + 1) for s in range(sessions)]
-    return plan(
-        *(
-            turn(i, session=f"s{s}", number=t, at=s * every if t == 1 else None, think=think)
-            for i, (s, t) in enumerate(order)
-        ),
-        **more,
-    )
+    whole = []
+    said: dict[int, tuple[Message, ...]] = {}
+    for i, (s, t) in enumerate(order):
+        asked = turn(i, session=f"s{s}", number=t, at=s * every if t == 1 else None, think=think)
+        asked = replace(asked, messages=(*said.get(s, ()), *asked.messages))
+        answer = Message("assistant", (Segment(asked.answer_key, asked.max_tokens),))
+        said[s] = (*asked.messages, answer)
+        whole.append(asked)
+    return plan(*whole, **more)

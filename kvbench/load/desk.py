@@ -1,12 +1,13 @@
 """The desk: builds requests out of planned turns, and files what became of them as rows.
 
-It keeps the answers of sessions whose later turns repeat them ("answers" history); an answer is
-dropped with the last turn of its session. Whatever was filed lies in the row file when `file`
+It keeps the answers that later turns repeat ("answers" history); an answer is dropped with the last
+turn that repeats it. Whatever was filed lies in the row file when `file`
 returns, and, for those who watch, in the outbox.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Protocol
 
 from kvbench.load.outcome import Expected, sent, unsent
@@ -78,16 +79,16 @@ class Desk:
         self._pod = pod
         self._expected = expected
         self._write = write
-        self._answers: dict[str, dict[str, str]] = {}  # by session, by answer key
-        self._last: dict[str, int] = {}  # session to its last turn
+        self._answers: dict[str, str] = {}  # by key
+        self._uses: Counter[str] = Counter()  # turns to come that repeat an answer
         if plan.history == "answers":
+            keys = {key for turn in plan.turns for key in (turn.answer_key, turn.reasoning_key)}
             for turn in plan.turns:
-                self._last[turn.session] = max(turn.turn, self._last.get(turn.session, 0))
+                self._uses.update(key for key in _keys(turn) if key in keys)
 
     def request(self, turn: PlannedTurn) -> bytes:
         """Return the bytes that ask for `turn`."""
-        answers = self._answers.get(turn.session, {})
-        body = self._bodies.body(turn, self._model, answers=answers, cache_salt=self._salt)
+        body = self._bodies.body(turn, self._model, answers=self._answers, cache_salt=self._salt)
         return self._form.post(self._request_id(turn), turn.session, body)
 
     def reply(self) -> Reply:
@@ -107,6 +108,8 @@ class Desk:
             reply.settle()
             row = sent(row, reply, reply.fold, start=self._start, pod=self._pod)
             self._remember(turn, reply)
+        if self._uses:
+            self._forget(turn)
         self._write(row)
 
     def _request_id(self, turn: PlannedTurn) -> str:
@@ -114,11 +117,22 @@ class Desk:
         return f"{self._run_id}-{turn.index}"
 
     def _remember(self, turn: PlannedTurn, reply: Reply) -> None:
-        """Keep an answer while a later turn of its session may repeat it."""
-        last = self._last.get(turn.session)
-        if last is None:
+        """Keep an answer that later turns repeat."""
+        if not reply.fold.done or not reply.fold.text:
             return
-        if turn.turn >= last:
-            self._answers.pop(turn.session, None)
-        elif reply.fold.done and reply.fold.text:
-            self._answers.setdefault(turn.session, {})[turn.answer_key] = reply.fold.text
+        texts = {turn.answer_key: reply.fold.text, turn.reasoning_key: reply.fold.reasoning}
+        self._answers.update({key: text for key, text in texts.items() if key in self._uses})
+
+    def _forget(self, turn: PlannedTurn) -> None:
+        """Drop the answers that `turn` was the last one to repeat."""
+        for key in _keys(turn):
+            if key in self._uses:
+                self._uses[key] -= 1
+                if not self._uses[key]:
+                    del self._uses[key]
+                    self._answers.pop(key, None)
+
+
+def _keys(turn: PlannedTurn) -> set[str]:
+    """Return the keys of the segments that a prompt is made of."""
+    return {segment.key for message in turn.messages for segment in message.segments}

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 HORIZON = 2.0  # seconds before its time that a request is built, and a connection opened
 GUARD = 0.001  # seconds before a due turn in which nothing else is begun
-BACKLOG = 256  # answers that wait to be recorded
+BACKLOG = 2048  # answers that wait to be recorded; each keeps at most reply.KEEP_BYTES
 READY_BYTES = 64 * 1024 * 1024
 ROUNDING = 1e-9  # seconds that sums of floats may be off by
 PULSE = 0.01  # seconds between two looks at the time
@@ -214,18 +214,22 @@ class Dispatcher:
     def _build(self, turn: PlannedTurn) -> bytes:
         """Build a request that is due; the answers that its text repeats are filed first."""
         if self._from_answers:
-            answers = [entry for entry in self._answered if entry[1].session == turn.session]
+            answers = [
+                entry
+                for entry in self._answered
+                if entry[1].session == turn.session or entry[1].index in turn.after
+            ]
             for entry in answers:
                 self._answered.remove(entry)
                 self._file(*entry)
         return self._desk.request(turn)
 
     def _look_ahead(self, turn: PlannedTurn) -> None:
-        """Have the request built that follows on `turn`: its text is known, its time is not."""
-        follower = self._schedule.follower(turn)
-        if follower is not None:
-            entry = (self._now() + follower.think, follower.index, follower)
-            heapq.heappush(self._ahead, entry)
+        """Have the requests built that follow on `turn`: their text is known, their time is not."""
+        for follower in self._schedule.followers(turn):
+            if not (self._from_answers and self._schedule.waits(follower)):
+                entry = (self._now() + follower.think, follower.index, follower)
+                heapq.heappush(self._ahead, entry)
 
     def _on_end(self, due: float, turn: PlannedTurn, reply: Reply) -> None:
         """Hear that a turn has been answered, or has failed."""
@@ -289,7 +293,7 @@ class Dispatcher:
         while self._ahead and self._ahead[0][0] <= horizon and self._ready_bytes < READY_BYTES:
             _, index, turn = heapq.heappop(self._ahead)
             untimely = self._from_answers and turn.at is not None and turn.turn > 1
-            if turn not in self._schedule or untimely:
+            if turn not in self._schedule or index in self._ready or untimely:
                 continue
             request = self._desk.request(turn)
             self._ready[index] = request

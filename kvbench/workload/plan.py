@@ -9,15 +9,19 @@ When a turn is due:
 
 - `at` is set: at that many seconds after the run's start, whatever became of the turns before it
   (the first turn of a session; each row of a trace with time stamps);
-- `at` is None: `think` seconds after the previous turn of its session has ended, or failed.
+- `at` is None: `think` seconds after the last of its predecessors has ended, or failed. These are
+  the previous turn of its session, if there is one, and every turn named in `after`.
 
 So sessions arrive open-loop, and inside a session a client waits for its answer before it asks
-again. A turn that fails does not end its session: every planned turn becomes exactly one record.
+again. `after` says the rest: a sub-agent forks off (its first turn comes after a turn of its
+parent) and joins (a turn of the parent comes after the last turns of its sub-agents), and with a
+fixed number of users a session begins after the one before it. A turn that fails does not end its
+session: every planned turn becomes exactly one record. Predecessors stand before their followers.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 Role = Literal["system", "user", "assistant"]
@@ -61,10 +65,16 @@ class PlannedTurn:
         turn: Which turn of its session, from 1.
         group: The prefix group: sessions with the same group share a beginning.
         at: Seconds after the run's start at which it is due; None: `think` after its predecessor.
-        think: Seconds between the end of the predecessor and this turn; 0 where `at` is set.
+        think: Seconds between the end of the last predecessor and this turn; 0 where `at` is set.
         messages: The whole prompt. For `completions` the segments of all messages, joined.
         max_tokens: Tokens to generate; the request ignores end-of-text, so exactly this many.
         answer_key: The key of the segment that stands for this turn's answer in later prompts.
+        after: Indices of turns of other sessions that must have ended, too; all smaller than
+            `index`.
+        reasoning_tokens: How many of `max_tokens` are expected to be reasoning; they come first,
+            and their key is `reasoning_key`.
+        conversation_tokens: Content tokens that the prompt would have if nothing of the
+            conversation had been dropped to make it fit; 0: nothing was.
     """
 
     index: int
@@ -76,11 +86,24 @@ class PlannedTurn:
     messages: tuple[Message, ...]
     max_tokens: int
     answer_key: str
+    after: tuple[int, ...] = ()
+    reasoning_tokens: int = 0
+    conversation_tokens: int = 0
 
     @property
     def content_tokens(self) -> int:
         """Prompt tokens without the chat template's."""
         return sum(message.tokens for message in self.messages)
+
+    @property
+    def dropped_tokens(self) -> int:
+        """Tokens of the conversation that the client left out to make the prompt fit."""
+        return max(self.conversation_tokens - self.content_tokens, 0)
+
+    @property
+    def reasoning_key(self) -> str:
+        """The key of the segment that stands for this turn's reasoning in later prompts."""
+        return reasoning_key(self.answer_key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +118,8 @@ class Plan:
             the planned text of the same length ("planned").
         turns: In order of index.
         ids_block_size: For a trace with block ids, the tokens per id; else None.
+        notes: What people should know of how the plan came about: what was solved for, what was
+            guessed.
     """
 
     name: str
@@ -103,16 +128,42 @@ class Plan:
     history: Literal["planned", "answers"]
     turns: tuple[PlannedTurn, ...]
     ids_block_size: int | None = None
+    notes: tuple[str, ...] = ()
     sessions: int = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sessions", len({turn.session for turn in self.turns}))
 
     def part(self, worker: int, workers: int) -> Plan:
-        """Return the turns of worker `worker` (from 0) of `workers`: whole sessions, no overlap.
+        """Return the turns of worker `worker` (from 0) of `workers`: whole families, no overlap.
 
-        The union of all parts is the plan, and no worker needs to ask another which part is its.
+        A family are the sessions that wait for each other. The union of all parts is the plan, and
+        no worker needs to ask another which part is its.
         """
-        order = {name: i for i, name in enumerate(dict.fromkeys(t.session for t in self.turns))}
-        mine = tuple(t for t in self.turns if order[t.session] % workers == worker)
-        return Plan(self.name, self.seed, self.api, self.history, mine, self.ids_block_size)
+        families = _families(self.turns)
+        order = {name: i for i, name in enumerate(dict.fromkeys(families.values()))}
+        mine = tuple(t for t in self.turns if order[families[t.session]] % workers == worker)
+        return replace(self, turns=mine)
+
+
+def reasoning_key(answer_key: str) -> str:
+    """Return the key of the reasoning that comes before an answer."""
+    return f"reasoning/{answer_key}"
+
+
+def _families(turns: tuple[PlannedTurn, ...]) -> dict[str, str]:
+    """Return for each session the first session of those that it is tied to by `after`."""
+    family = {turn.session: turn.session for turn in turns}
+
+    def head(name: str) -> str:
+        while family[name] != name:
+            family[name] = family[family[name]]
+            name = family[name]
+        return name
+
+    sessions = {turn.index: turn.session for turn in turns}
+    for turn in turns:
+        for index in turn.after:
+            mine, theirs = head(turn.session), head(sessions[index])
+            family[mine] = theirs
+    return {name: head(name) for name in family}

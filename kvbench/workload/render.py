@@ -175,19 +175,28 @@ class Renderer:
         return ",".join(map(str, self.composer.ids(key, tokens))).encode()
 
     def _content(self, message: Message, answers: Mapping[str, str]) -> str:
-        """Return the text of a message: the real answer where there is one."""
-        if message.role == "assistant":
-            answer = self._real_answer(message.segments[0], answers)
-            if answer is not None:
-                return answer
-        return self.composer.join((s.key, s.tokens) for s in message.segments)
+        """Return the text of a message: real answers where there are some."""
+        if not self._repeats(message, answers):
+            return self.composer.join((s.key, s.tokens) for s in message.segments)
+        texts = []
+        for segment in message.segments:
+            answer = self._real_answer(segment, answers)
+            text = self.composer.text(segment.key, segment.tokens) if answer is None else answer
+            texts.append(text)
+        return " ".join(filter(None, texts))
 
     def _content_json(self, message: Message, answers: Mapping[str, str]) -> str:
         """Return the text of a message as a JSON string."""
         content = self._content(message, answers)
-        if message.role == "assistant" and answers:
+        if self._repeats(message, answers):
             return json.dumps(content)
         return f'"{content}"'  # plain words are JSON as they are
+
+    def _repeats(self, message: Message, answers: Mapping[str, str]) -> bool:
+        """Whether a real answer stands in a message."""
+        if not answers or self.plan.history != "answers":
+            return False
+        return any(segment.key in answers for segment in message.segments)
 
     def _real_answer(self, segment: Segment, answers: Mapping[str, str]) -> str | None:
         """Return the answer that stands for a segment, if the plan wants real answers."""

@@ -1,5 +1,7 @@
 """The schedule decides when a turn is due, from the plan and from when its predecessor ended."""
 
+from dataclasses import replace
+
 from fakes_load import conversations, plan, turn
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,6 +41,31 @@ def test_a_slow_answer_makes_its_own_session_wait_and_no_other():
     assert [t.session for _, t in schedule.take(100.0)] == ["s1", "s2"]  # s0 unanswered
     schedule.end(first, 100.0)
     assert [(due, t.session, t.turn) for due, t in schedule.take(100.0)] == [(100.0, "s0", 2)]
+
+
+def test_a_turn_waits_for_the_last_of_all_that_it_names():
+    """A sub-agent begins after its parent's turn, and the parent goes on after both sub-agents."""
+    parent = turn(0, session="p", at=1.0)
+    helpers = [replace(turn(i, session=f"h{i}", think=0.5), after=(0,)) for i in (1, 2)]
+    joined = replace(turn(3, session="p", number=2, think=1.0), after=(1, 2))
+    schedule = Schedule(plan(parent, *helpers, joined))
+    schedule.take(1.0)
+    schedule.end(parent, 2.0)
+    assert schedule.take(9.0) == [(2.5, helpers[0]), (2.5, helpers[1])]
+    assert schedule.followers(helpers[0]) == [joined]
+    schedule.end(helpers[1], 5.0)
+    assert schedule.waits(joined)
+    assert schedule.next_due is None
+    schedule.end(helpers[0], 3.0)
+    assert not schedule.waits(joined)
+    assert schedule.take(9.0) == [(6.0, joined)]
+
+
+def test_what_is_left_is_taken_in_the_order_of_waiting():
+    """Also where turns wait for turns of other sessions."""
+    first = turn(0, session="a", at=1.0)
+    schedule = Schedule(plan(first, replace(turn(1, session="b", think=2.0), after=(0,))))
+    assert [(due, t.index) for due, t in schedule.take_rest()] == [(1.0, 0), (3.0, 1)]
 
 
 def test_turns_come_in_order_of_their_time_and_then_of_the_plan():
