@@ -19,6 +19,8 @@ Rules that decide numbers:
 - A preempted request computes prompt *and* answer so far again, out of the cache as far as that is
   still there. Its first lookup is the one that counts: `cached_tokens`, `prefix_cache_queries` and
   `prefix_cache_hits` ignore every later one. Lookups of requests that did not fit do not count.
+- A preemption is counted when the request gets its next token, since vLLM reports it with that;
+  requests that are aborted count neither as preempted since then nor as ended.
 - `long_prefill_token_threshold` cuts chunks only while more than one request is in the engine.
 
 Everything takes effect when `step` is called; its tokens are due at `StepResult.ends`. This is
@@ -63,6 +65,7 @@ class _Sequence:
         "preemptions",
         "request",
         "table",
+        "unreported",
     )
 
     def __init__(self, request: EngineRequest, chain: Chain) -> None:
@@ -72,6 +75,7 @@ class _Sequence:
         self.computed = 0
         self.generated = 0
         self.preemptions = 0
+        self.unreported = 0
         self.cached_tokens = 0
 
     @property
@@ -152,6 +156,11 @@ class Engine:
     def running(self) -> int:
         """Requests in the batch."""
         return len(self._running)
+
+    @property
+    def running_tokens(self) -> int:
+        """Tokens of the requests in the batch, prompts and answers."""
+        return sum(len(one.chain) for one in self._running)
 
     @property
     def waiting(self) -> int:
@@ -254,14 +263,16 @@ class Engine:
         size, due = self.config.block_size, []
         for place, one in enumerate(self._running):
             length, generated = len(one.chain), one.generated
-            one.chain.extend([*map(one.request.next_token, range(generated, generated + steps))])
+            more = range(generated, generated + steps)
+            one.chain.extend(map(one.request.next_token, more), steps)
             one.generated += steps
             one.computed += steps
-            due += [
-                (tokens - length, place, tokens)
-                for tokens in range(length, length + steps)
-                if tokens % size < 2  # a block becomes full, or another is needed
-            ]
+            # With these many tokens a block is full, and with one more another is needed.
+            for first in (length + -length % size, length + (1 - length) % size):
+                due += [
+                    (tokens - length, place, tokens)
+                    for tokens in range(first, length + steps, size)
+                ]
         for _, place, tokens in sorted(due):
             self._cache.extend(self._running[place].table, tokens)
         self.counters.generation_tokens += steps * len(self._running)
@@ -309,8 +320,8 @@ class Engine:
             self._cache.release(victim.table)
             victim.computed = 0
             victim.preemptions += 1
+            victim.unreported += 1
             self._waiting.appendleft(victim)
-            self.counters.num_preemptions += 1
             preempted.append(victim)
             if victim is sequence:
                 return False
@@ -338,6 +349,8 @@ class Engine:
         sequence.chain.append(token)
         sequence.generated += 1
         self.counters.generation_tokens += 1
+        self.counters.num_preemptions += sequence.unreported
+        sequence.unreported = 0
         reason = self._finish_reason(sequence, token)
         if reason is not None:
             self._end(sequence, reason)
@@ -354,8 +367,9 @@ class Engine:
         """Give back what a request held, and forget it."""
         self._cache.release(sequence.table)
         del self._live[sequence.request.id]
-        success = self.counters.request_success
-        success[reason] = success.get(reason, 0) + 1
+        if reason != "abort":
+            success = self.counters.request_success
+            success[reason] = success.get(reason, 0) + 1
 
     def _check_fits(self, request: EngineRequest) -> None:
         """Refuse what can never be computed."""
