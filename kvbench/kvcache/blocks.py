@@ -130,8 +130,8 @@ class Chain(Protocol):
         """Add one token; a block that it fills gets its hash."""
         ...
 
-    def extend(self, token_ids: Sequence[int]) -> None:
-        """Add tokens; blocks that they fill get their hashes."""
+    def extend(self, token_ids: Iterable[int], count: int) -> None:
+        """Add `count` tokens, which are all of `token_ids`; blocks that they fill get hashes."""
         ...
 
 
@@ -170,7 +170,7 @@ class BlockChain:
         if len(self.tokens) % self.block_size == 0:
             self._extend_hashes()
 
-    def extend(self, token_ids: Sequence[int]) -> None:
+    def extend(self, token_ids: Iterable[int], count: int) -> None:  # noqa: ARG002 - see Chain
         """Add tokens; blocks that they fill get their hashes."""
         self.tokens.extend(token_ids)
         self._extend_hashes()
