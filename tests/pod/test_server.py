@@ -388,27 +388,11 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=8,
 )
-FIELDS = [
-    "messages",
-    "prompt",
-    "model",
-    "max_tokens",
-    "n",
-    "stop",
-    "stream",
-    "stream_options",
-    "temperature",
-    "cache_salt",
-    "echo",
-    "ignore_eos",
-    "return_token_ids",
-    "seed",
-    "stop_token_ids",
-    "tools",
-    "logprobs",
-    "request_id",
-    "min_tokens",
-]
+FIELDS = (
+    *("messages", "prompt", "model", "max_tokens", "n", "stop", "stream", "stream_options"),
+    *("temperature", "cache_salt", "echo", "ignore_eos", "return_token_ids", "seed", "tools"),
+    *("stop_token_ids", "logprobs", "request_id", "min_tokens"),
+)
 
 
 def test_no_body_takes_the_pod_down():

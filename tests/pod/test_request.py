@@ -1,0 +1,92 @@
+"""Bodies: what they ask for, and what is refused before anything is done."""
+
+from __future__ import annotations
+
+import pytest
+
+from kvbench.pod.errors import ApiError
+from kvbench.pod.request import Conversation, parse_chat, parse_completion, read_json
+
+CHAT = {"messages": [{"role": "user", "content": "hi"}]}
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body", "status", "message"),
+    [
+        (None, b"{}", 400, "Unsupported Media Type"),
+        ("text/plain", b"{}", 400, "Unsupported Media Type"),
+        ("application/json", b"{", 400, "json_invalid"),
+        ("application/json", b'"\xff"', 400, "There was an error parsing the body"),
+        ("application/json", b"[" * 100_000, 400, "There was an error parsing the body"),
+        ("application/json", b"9" * 5000, 400, "There was an error parsing the body"),
+    ],
+)
+def test_a_body_that_is_no_json_is_refused(
+    content_type: str | None, body: bytes, status: int, message: str
+):
+    """Whatever is wrong with it."""
+    with pytest.raises(ApiError, match=message) as raised:
+        read_json(content_type, body)
+    assert raised.value.status == status
+
+
+@pytest.mark.parametrize("kind", ["application/json", "application/json; charset=x", "a/b+json"])
+def test_json_is_recognised_by_its_content_type(kind: str):
+    """With parameters, and in its other names."""
+    assert read_json(kind, b"[1]") == [1]
+
+
+def test_a_chat_has_defaults():
+    """One answer, as long as it gets, in one piece."""
+    ask = parse_chat(CHAT, "m")
+    assert ask.prompts == Conversation([{"role": "user", "content": "hi"}])
+    assert (ask.n, ask.max_tokens, ask.stream, ask.stop) == (1, None, False, ())
+
+
+def test_the_newer_name_of_the_limit_counts():
+    """Where both are given."""
+    assert parse_chat(CHAT | {"max_tokens": 5, "max_completion_tokens": 3}, "m").max_tokens == 3
+
+
+def test_completions_have_a_limit_of_their_own():
+    """16 tokens, as OpenAI's had."""
+    assert parse_completion({"prompt": "x"}).max_tokens == 16
+
+
+@pytest.mark.parametrize(
+    ("prompt", "prompts", "ids"),
+    [
+        ("a", ["a"], False),
+        (["a", "b"], ["a", "b"], False),
+        ([1, 2], [[1, 2]], True),
+        ([[1], [2]], [[1], [2]], True),
+    ],
+)
+def test_prompts_come_in_four_forms(prompt: object, prompts: list, ids: bool):
+    """Text or ids, one or several."""
+    ask = parse_completion({"prompt": prompt})
+    assert (ask.prompts, ask.prompts_are_ids) == (prompts, ids)
+
+
+def test_continuous_usage_needs_usage():
+    """As in vLLM, it means nothing alone."""
+    options = {"continuous_usage_stats": True}
+    ask = parse_chat(CHAT | {"stream": True, "stream_options": options}, "m")
+    assert not ask.continuous_usage
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"logprobs": True},
+        {"prompt_logprobs": 1},
+        {"use_beam_search": True},
+        {"response_format": {"type": "json_object"}},
+        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
+        {"messages": [{"role": "user", "content": None}]},
+    ],
+)
+def test_what_is_not_simulated_is_refused(fields: dict):
+    """Rather than pretended."""
+    with pytest.raises(ApiError):
+        parse_chat(CHAT | fields, "m")
