@@ -65,6 +65,8 @@ def _terminate(_signal: int, _frame: FrameType | None) -> NoReturn:
 def main() -> None:
     """Run the command line; print an error as one sentence and its hint, and exit with its code."""
     signal.signal(signal.SIGTERM, _terminate)
+    # A shell starts background commands with SIGINT ignored; whoever sends one means it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         app()
     except KvbenchError as error:
