@@ -12,6 +12,9 @@ Rules:
 - A client that leaves has its request cancelled at once, by closing the connection to the pod.
 - However a request ends, its place on the pod is given back, once.
 - Bytes pass through as they come. A client that reads too slowly stops the reading from the pod.
+- The body of a request is kept until its answer begins, for another attempt, and no longer.
+- An answer in one piece does not show its first token: the prefill is taken to be done when it was
+  expected to be.
 """
 
 from __future__ import annotations
@@ -157,6 +160,15 @@ class Forwarding:
         self.deadline = self._sent + fleet.limits.first_byte_s
         request = exchange.request
         upstream.ask(self, request.method, request_head(request, pod.address), request.body)
+        if self._prompt is not None and not self._prompt.stream:
+            self._expect_first_token()
+
+    def _expect_first_token(self) -> None:
+        """Take the prefill off the pod when it was expected to be done."""
+        chosen = next(c for c in self._decision.candidates if c.pod == self._decision.pod)
+        expected_s = chosen.terms.get("prefill_s")
+        if expected_s is not None and self._lease is not None:
+            asyncio.get_running_loop().call_later(expected_s, self._lease.first_token)
 
     # What the pod's connection tells.
 
@@ -165,6 +177,7 @@ class Forwarding:
         request, decision = self._exchange.request, self._decision
         assert self._pod is not None
         self._status = head.status
+        request.body = b""
         self._dechunk = head.chunked and request.http_1_0
         self._keep_alive = head.framed and request.keep_alive and not request.http_1_0
         if head.status < 500:

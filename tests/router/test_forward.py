@@ -621,6 +621,22 @@ def test_prefill_counts_until_the_first_token_and_the_request_until_its_end():
     run(case)
 
 
+def test_an_answer_in_one_piece_counts_as_prefill_for_as_long_as_was_expected():
+    """0.1 s for a thousand tokens, by the prior; the request counts on until it ends."""
+
+    async def case():
+        async with House(silent, policy="prefix_cost") as house:
+            client = await Client.to(house.url)
+            client.send("POST", CHAT, chat("x" * 3992))
+            await house.pods[0].arrivals.get()
+            assert house.in_flight() == [(1, 1000)]
+            await until(lambda: house.in_flight() == [(1, 0)])
+            client.vanish()
+            await house.quiet()
+
+    run(case)
+
+
 def test_what_was_predicted_is_joined_with_what_was_delivered():
     """Per pod; and the length of a token is learned on the way."""
 
