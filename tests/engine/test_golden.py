@@ -59,6 +59,24 @@ def test_all_requests_at_once_hit_what_the_real_engine_hit(name):
     assert counters_of(engine) == recording.header["counters"]
 
 
+@pytest.mark.parametrize("name", ["batch_tight", "batch_preempt"])
+def test_it_is_the_same_where_plain_steps_are_run_at_once(name):
+    """A simulation in virtual time may skip over steps in which everybody decodes."""
+    recording, cached, skipped = load(name), {}, 0
+    engine = Engine(recording.config, OneSecond())
+    for row in recording.rows.values():
+        engine.add(request_of(row))
+    while engine.has_work:
+        if plain := engine.plain_steps():
+            engine.decode(plain)
+            skipped += plain
+        for output in engine.step(0.0).outputs:
+            cached[output.request_id] = output.cached_tokens
+    assert cached == {row["id"]: row["cached"] for row in recording.rows.values()}
+    assert counters_of(engine) == recording.header["counters"]
+    assert skipped > 100
+
+
 @pytest.mark.parametrize("name", STEPPED)
 def test_every_step_schedules_what_the_real_engine_scheduled(name):
     """Tokens per request and their order, preemptions, events, free blocks, after every step."""
