@@ -5,27 +5,35 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import uvloop
 
 from kvbench.http.server import serve
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+    from collections.abc import AsyncIterator, Callable, Coroutine
 
     from kvbench.http.server import Exchange, Server
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
 def run(scenario: Coroutine[object, object, T]) -> T:
     """Run a scenario on the loop that the processes run on, for at most ten seconds."""
+    return uvloop.run(asyncio.wait_for(scenario, 10))
 
-    async def bounded() -> T:
-        return await asyncio.wait_for(scenario, 10)
 
-    return uvloop.run(bounded())
+def scene(test: Callable[P, Coroutine[object, object, None]]) -> Callable[P, None]:
+    """Let an asynchronous function be a test."""
+
+    @wraps(test)
+    def played(*args: P.args, **kwargs: P.kwargs) -> None:
+        run(test(*args, **kwargs))
+
+    return played
 
 
 @dataclass
@@ -121,17 +129,3 @@ async def until(condition: Callable[[], bool]) -> None:
     """Let the loop run until something has become true."""
     while not condition():  # noqa: ASYNC110 - the condition is anything a test can see
         await asyncio.sleep(0.001)
-
-
-def with_server(
-    handler: Callable[[Exchange], None],
-    scenario: Callable[[Server], Awaitable[T]],
-    **limits: float,
-) -> T:
-    """Run a scenario against a server with that handler."""
-
-    async def scene() -> T:
-        async with serving(handler, **limits) as server:
-            return await scenario(server)
-
-    return run(scene())

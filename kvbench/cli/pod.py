@@ -106,6 +106,7 @@ def pod(
     )
 
     async def run() -> None:
+        """Serve until told to stop."""
         stop = asyncio.ensure_future(told_to_stop(with_parent=exit_with_parent))
         starting = asyncio.ensure_future(service.start(host, port))
         await asyncio.wait({stop, starting}, return_when=asyncio.FIRST_COMPLETED)

@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from wire import scene
 
 from kvbench.http.connection import Connection, Limits
 from kvbench.http.server import Server
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kvbench.http.exchange import Exchange
 
 LIMITS = Limits(
@@ -89,19 +92,20 @@ def echo(exchange: Exchange) -> None:
 
 def talk(pieces: list[bytes], handler=echo) -> FakeTransport:
     """Feed pieces to a connection; return its transport."""
+    return asyncio.run(talked(pieces, handler))
 
-    async def scene() -> FakeTransport:
-        server = Server(handler, LIMITS, "test")
-        transport = FakeTransport()
-        connection = Connection(server)
-        connection.connection_made(transport)
-        for piece in pieces:
-            if not transport.closed:
-                connection.data_received(piece)
-        connection.connection_lost(None)
-        return transport
 
-    return asyncio.run(scene())
+async def talked(pieces: list[bytes], handler: Callable[[Exchange], None]) -> FakeTransport:
+    """Feed pieces to a connection of a server, which needs a running loop."""
+    server = Server(handler, LIMITS, "test")
+    transport = FakeTransport()
+    connection = Connection(server)
+    connection.connection_made(transport)
+    for piece in pieces:
+        if not transport.closed:
+            connection.data_received(piece)
+    connection.connection_lost(None)
+    return transport
 
 
 def bodies(written: bytes) -> list[bytes]:
@@ -252,57 +256,48 @@ def test_a_handler_that_raises_in_mid_answer_cuts_the_connection():
     assert b"0\r\n\r\n" not in transport.written.split(b"\r\n\r\n", 1)[1]
 
 
-def test_a_client_that_does_not_read_is_cut():
+@scene
+async def test_a_client_that_does_not_read_is_cut():
     """What waits for a slow reader is bounded."""
-
-    async def scene() -> None:
-        held: list[Exchange] = []
-        connection = Connection(Server(held.append, LIMITS, "test"))
-        transport = FakeTransport()
-        connection.connection_made(transport)
-        connection.data_received(post(b""))
-        exchange = held[0]
-        exchange.start(200, [], None)
-        transport.buffered = LIMITS.max_unsent + 1
-        exchange.write(b"more")
-        assert transport.closed
-
-    asyncio.run(scene())
+    held: list[Exchange] = []
+    connection = Connection(Server(held.append, LIMITS, "test"))
+    transport = FakeTransport()
+    connection.connection_made(transport)
+    connection.data_received(post(b""))
+    exchange = held[0]
+    exchange.start(200, [], None)
+    transport.buffered = LIMITS.max_unsent + 1
+    exchange.write(b"more")
+    assert transport.closed
 
 
-def test_a_slow_reader_is_announced():
+@scene
+async def test_a_slow_reader_is_announced():
     """The handler hears when to pause and when to go on."""
-
-    async def scene() -> None:
-        held: list[Exchange] = []
-        heard: list[str] = []
-        connection = Connection(Server(held.append, LIMITS, "test"))
-        connection.connection_made(FakeTransport())
-        connection.pause_writing()
-        connection.data_received(post(b""))
-        held[0].on_pause = lambda: heard.append("pause")
-        held[0].on_resume = lambda: heard.append("resume")
-        connection.pause_writing()
-        connection.resume_writing()
-        assert heard == ["pause", "resume"]
-
-    asyncio.run(scene())
+    held: list[Exchange] = []
+    heard: list[str] = []
+    connection = Connection(Server(held.append, LIMITS, "test"))
+    connection.connection_made(FakeTransport())
+    connection.pause_writing()
+    connection.data_received(post(b""))
+    held[0].on_pause = lambda: heard.append("pause")
+    held[0].on_resume = lambda: heard.append("resume")
+    connection.pause_writing()
+    connection.resume_writing()
+    assert heard == ["pause", "resume"]
 
 
-def test_requests_sent_far_ahead_are_not_read():
+@scene
+async def test_requests_sent_far_ahead_are_not_read():
     """Reading pauses while many wait, and goes on when they have been answered."""
-
-    async def scene() -> None:
-        held: list[Exchange] = []
-        connection = Connection(Server(held.append, LIMITS, "test"))
-        transport = FakeTransport()
-        connection.connection_made(transport)
-        connection.data_received(post(b"") * 40)
-        assert len(held) == 1
-        assert not transport.reading
-        while not held[-1].closed:
-            held[-1].respond(200, b"")
-        assert len(held) == 40
-        assert transport.reading
-
-    asyncio.run(scene())
+    held: list[Exchange] = []
+    connection = Connection(Server(held.append, LIMITS, "test"))
+    transport = FakeTransport()
+    connection.connection_made(transport)
+    connection.data_received(post(b"") * 40)
+    assert len(held) == 1
+    assert not transport.reading
+    while not held[-1].closed:
+        held[-1].respond(200, b"")
+    assert len(held) == 40
+    assert transport.reading

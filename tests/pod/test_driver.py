@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 import pytest
-from wire import run, until
+from wire import scene, until
 
 from kvbench.clock import WallClock
 from kvbench.engine.scheduler import Engine
 from kvbench.engine.timing import StepTime
 from kvbench.engine.values import EngineConfig, EngineRequest, StepResult, TokenOutput
 from kvbench.pod.driver import MAX_BEHIND, Driver, Lateness
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
 
 class Steps:
@@ -48,35 +53,32 @@ def request(name: str, tokens: int, prompt: int = 8) -> EngineRequest:
     return EngineRequest(name, range(prompt), tokens, next_token=lambda i: i)
 
 
-def driven(scenario, *, step_s: float = 0.002, clock=None, **config: int) -> Steps:
-    """Run a scenario with a driver whose steps take so long."""
+@asynccontextmanager
+async def driving(
+    step_s: float = 0.002, clock: WallClock | None = None, **config: int
+) -> AsyncIterator[tuple[Driver, Steps]]:
+    """Drive an engine whose steps take so long, for the length of a block."""
     steps = Steps()
-
-    async def scene() -> None:
-        engine = Engine(
-            EngineConfig(**{"num_gpu_blocks": 100, "block_size": 4, "max_model_len": 300} | config),
-            StepTime(step_s, 0, 0, 0, 0, 0),
-        )
-        driver = Driver(engine, clock or WallClock(), steps)
-        task = asyncio.ensure_future(driver.run())
-        try:
-            await scenario(driver)
-        finally:
-            task.cancel()
-
-    run(scene())
-    return steps
+    engine = Engine(
+        EngineConfig(**{"num_gpu_blocks": 100, "block_size": 4, "max_model_len": 300} | config),
+        StepTime(step_s, 0, 0, 0, 0, 0),
+    )
+    driver = Driver(engine, clock or WallClock(), steps)
+    task = asyncio.ensure_future(driver.run())
+    try:
+        yield driver, steps
+    finally:
+        task.cancel()
 
 
-def test_steps_follow_one_another_without_a_gap():
+@scene
+async def test_steps_follow_one_another_without_a_gap():
     """Each begins exactly where the one before ended, however late that was handed out."""
     got: list[tuple[TokenOutput, float]] = []
 
-    async def scenario(driver: Driver) -> None:
+    async with driving() as (driver, steps):
         driver.submit(request("a", 10), lambda output, due: got.append((output, due)))
         await until(lambda: len(got) == 10)
-
-    steps = driven(scenario)
     for before, after in itertools.pairwise(steps.done):
         assert after.began == before.ends
     assert [output.token_ids for output, _ in got] == [(i,) for i in range(10)]
@@ -84,28 +86,26 @@ def test_steps_follow_one_another_without_a_gap():
     assert [due for _, due in got] == [step.ends for step in steps.done]
 
 
-def test_an_idle_engine_begins_when_it_is_asked():
+@scene
+async def test_an_idle_engine_begins_when_it_is_asked():
     """And not in the past."""
     got: list[TokenOutput] = []
 
-    async def scenario(driver: Driver) -> None:
+    async with driving() as (driver, steps):
         driver.submit(request("a", 1), lambda output, _: got.append(output))
         await until(lambda: len(got) == 1)
         now = WallClock().now()
         driver.submit(request("b", 1), lambda output, _: got.append(output))
         await until(lambda: len(got) == 2)
-        driver_began.append(now)
-
-    driver_began: list[float] = []
-    steps = driven(scenario)
-    assert steps.done[1].began >= driver_began[0]
+    assert steps.done[1].began >= now
 
 
-def test_a_cancelled_request_hears_nothing_more():
+@scene
+async def test_a_cancelled_request_hears_nothing_more():
     """Its blocks are free; the others go on."""
     heard: list[str] = []
 
-    async def scenario(driver: Driver) -> None:
+    async with driving() as (driver, _):
         driver.submit(request("a", 200), lambda output, _: heard.append(output.request_id))
         driver.submit(request("b", 5), lambda output, _: heard.append(output.request_id))
         await until(lambda: "b" in heard)
@@ -116,40 +116,37 @@ def test_a_cancelled_request_hears_nothing_more():
         assert heard.count("a") == heard_of_a
         assert driver.engine.kv_cache_usage == 0
 
-    driven(scenario)
 
-
-def test_a_receiver_that_fails_costs_its_request_only(caplog: pytest.LogCaptureFixture):
+@scene
+async def test_a_receiver_that_fails_costs_its_request_only(caplog: pytest.LogCaptureFixture):
     """It is logged, and the engine goes on."""
     heard: list[str] = []
 
     def fail(*_: object) -> None:
+        """Fail."""
         raise ZeroDivisionError
 
-    async def scenario(driver: Driver) -> None:
+    async with driving() as (driver, _):
         driver.submit(request("a", 50), fail)
         driver.submit(request("b", 5), lambda output, _: heard.append(output.request_id))
         await until(lambda: len(heard) == 5)
         assert not driver.engine.has_work
-
-    driven(scenario)
     assert "request a: its answer could not be sent" in caplog.text
 
 
-def test_a_time_line_far_behind_the_clock_jumps():
+@scene
+async def test_a_time_line_far_behind_the_clock_jumps():
     """After the machine slept, tokens are not poured out to make up for it."""
     clock = JumpingClock()
     got: list[float] = []
 
-    async def scenario(driver: Driver) -> None:
+    async with driving(step_s=0.01, clock=clock) as (driver, _):
         driver.submit(request("a", 4), lambda _, due: got.append(due))
         await until(lambda: len(got) == 1)
         clock.added = 2 * MAX_BEHIND
         await until(lambda: len(got) == 4)
         assert driver.lateness.jumps == 1
         assert driver.lateness.worst_s >= MAX_BEHIND
-
-    driven(scenario, step_s=0.01, clock=clock)
     assert got[2] - got[1] >= 2 * MAX_BEHIND - 0.1 or got[1] - got[0] >= 2 * MAX_BEHIND - 0.1
     assert got[3] - got[2] < MAX_BEHIND
 

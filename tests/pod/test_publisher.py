@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 import zmq
 import zmq.asyncio
 from fakes_pod import NOW, RunningPod, running_pod
-from wire import run
+from wire import scene
 
 from kvbench.errors import InputError, TargetError
 from kvbench.kvcache.events import (
@@ -24,18 +25,16 @@ from kvbench.kvcache.events import (
 from kvbench.pod.publisher import EventsConfig, Publisher, binds, parse_events_config
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator
 
 TOPIC = "kv@pod@tiny"
 
 
-def with_events(
-    scenario: Callable[[RunningPod, Publisher, zmq.asyncio.Context], Awaitable[None]],
-    *,
-    form: str = "map",
-    faults: tuple[str, ...] = (),
-) -> None:
-    """Run a scenario with a pod that publishes."""
+@asynccontextmanager
+async def publishing(
+    form: str = "map", faults: tuple[str, ...] = ()
+) -> AsyncIterator[tuple[RunningPod, Publisher, zmq.asyncio.Context]]:
+    """Run a pod that publishes, for the length of a block."""
     config = EventsConfig(
         enable_kv_cache_events=True,
         endpoint="tcp://127.0.0.1:*",
@@ -43,17 +42,13 @@ def with_events(
         topic=TOPIC,
         buffer_steps=100,
     )
-
-    async def scene() -> None:
-        publisher = Publisher(config, form, lambda: NOW)
-        context = zmq.asyncio.Context()
-        try:
-            async with running_pod(publisher=publisher, faults=faults) as pod:
-                await scenario(pod, publisher, context)
-        finally:
-            context.destroy(linger=0)
-
-    run(scene())
+    publisher = Publisher(config, form, lambda: NOW)
+    context = zmq.asyncio.Context()
+    try:
+        async with running_pod(publisher=publisher, faults=faults) as pod:
+            yield pod, publisher, context
+    finally:
+        context.destroy(linger=0)
 
 
 async def replayed(publisher: Publisher, context: zmq.asyncio.Context, start: int) -> list[Message]:
@@ -82,10 +77,10 @@ async def subscribed(publisher: Publisher, context: zmq.asyncio.Context, pod: Ru
 
 
 @pytest.mark.parametrize("form", ["map", "array"])
-def test_blocks_are_published_as_they_are_cached(form: str):
+@scene
+async def test_blocks_are_published_as_they_are_cached(form: str):
     """In either encoding, numbered without a gap, with the tokens of each block."""
-
-    async def scenario(pod: RunningPod, publisher: Publisher, context: zmq.asyncio.Context) -> None:
+    async with publishing(form=form) as (pod, publisher, context):
         subscriber, frames = await subscribed(publisher, context, pod)
         before = decode_frames(frames)
         assert before.topic == TOPIC
@@ -106,13 +101,11 @@ def test_blocks_are_published_as_they_are_cached(form: str):
         assert stored.parent_block_hash is None
         assert stored.medium == "GPU"
 
-    with_events(scenario, form=form)
 
-
-def test_what_was_published_can_be_replayed():
+@scene
+async def test_what_was_published_can_be_replayed():
     """From any number on, ended by a marker; a restart begins at 0 with nothing kept."""
-
-    async def scenario(pod: RunningPod, publisher: Publisher, context: zmq.asyncio.Context) -> None:
+    async with publishing() as (pod, publisher, context):
         for number in range(4):
             await pod.chat(f"number {number} " * 20)
         assert publisher.published == 4
@@ -123,13 +116,11 @@ def test_what_was_published_can_be_replayed():
         await pod.chat("number 0 " * 20)
         assert [m.seq for m in await replayed(publisher, context, 0)] == [0]
 
-    with_events(scenario)
 
-
-def test_a_reset_is_published_with_the_next_step():
+@scene
+async def test_a_reset_is_published_with_the_next_step():
     """As in vLLM, an idle engine keeps it to itself."""
-
-    async def scenario(pod: RunningPod, publisher: Publisher, context: zmq.asyncio.Context) -> None:
+    async with publishing() as (pod, publisher, context):
         await pod.chat("hello there " * 20)
         await pod.post("/reset_prefix_cache", b"")
         assert publisher.published == 1
@@ -139,13 +130,11 @@ def test_a_reset_is_published_with_the_next_step():
         assert isinstance(events[0], AllBlocksCleared)
         assert isinstance(events[1], BlockStored)
 
-    with_events(scenario)
 
-
-def test_lost_batches_are_numbered_and_can_be_replayed():
+@scene
+async def test_lost_batches_are_numbered_and_can_be_replayed():
     """A subscriber sees the gap and asks for them."""
-
-    async def scenario(pod: RunningPod, publisher: Publisher, context: zmq.asyncio.Context) -> None:
+    async with publishing(faults=("drop-events",)) as (pod, publisher, context):
         subscriber = context.socket(zmq.SUB)
         subscriber.connect(publisher.endpoint)
         subscriber.subscribe(b"")
@@ -155,18 +144,14 @@ def test_lost_batches_are_numbered_and_can_be_replayed():
         with pytest.raises(zmq.Again):
             await subscriber.recv_multipart(zmq.NOBLOCK)
 
-    with_events(scenario, faults=("drop-events",))
 
-
-def test_a_pod_without_traffic_says_nothing():
+@scene
+async def test_a_pod_without_traffic_says_nothing():
     """And a request that caches no block publishes no batch."""
-
-    async def scenario(pod: RunningPod, publisher: Publisher, context: zmq.asyncio.Context) -> None:
+    async with publishing() as (pod, publisher, context):
         await pod.chat("short")
         assert publisher.published == 0
         assert await replayed(publisher, context, 0) == []
-
-    with_events(scenario)
 
 
 @pytest.mark.parametrize(
@@ -212,12 +197,9 @@ def test_settings_that_make_no_sense_are_refused(text: str, message: str):
     assert raised.value.hint
 
 
-def test_an_endpoint_that_cannot_be_had_is_an_error():
+@scene
+async def test_an_endpoint_that_cannot_be_had_is_an_error():
     """It names the endpoint."""
-
-    async def scene() -> None:
-        config = EventsConfig(enable_kv_cache_events=True, endpoint="tcp://nowhere.invalid:*")
-        with pytest.raises(TargetError, match="cannot open tcp://nowhere"):
-            Publisher(config, "map", lambda: NOW)
-
-    run(scene())
+    config = EventsConfig(enable_kv_cache_events=True, endpoint="tcp://nowhere.invalid:*")
+    with pytest.raises(TargetError, match="cannot open tcp://nowhere"):
+        Publisher(config, "map", lambda: NOW)

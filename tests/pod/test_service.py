@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 from fakes_pod import NOW, make_config, read_stream
-from wire import connected, run
+from wire import connected, scene
 
 from kvbench.clock import WallClock
 from kvbench.engine.values import EngineConfig
@@ -47,71 +47,59 @@ def test_a_context_for_which_the_cache_has_no_room_is_shortened(caplog: pytest.L
         fitted(replace(config, num_gpu_blocks=1))
 
 
-def test_a_stream_under_way_finishes_when_the_pod_is_stopped():
+@scene
+async def test_a_stream_under_way_finishes_when_the_pod_is_stopped():
     """Within its grace; new clients are turned away."""
-
-    async def scene() -> None:
-        pod = service(step_s=0.01)
-        url = await pod.start("127.0.0.1", 0)
-        port = int(url.rpartition(":")[2])
-        body = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 10, "stream": True}
-        fold = StreamFold()
-        async with connected(port) as client:
-            client.post("/v1/chat/completions", json.dumps(body | {"ignore_eos": True}).encode())
-            await client.head()
-            stopping = asyncio.ensure_future(pod.stop(5))
-            await read_stream(client, fold)
-            await stopping
-        assert fold.done
-        assert len(fold.chunk_stamps) == 10
-        with pytest.raises(ConnectionRefusedError):
-            await asyncio.open_connection("127.0.0.1", port)
-
-    run(scene())
+    pod = service(step_s=0.01)
+    url = await pod.start("127.0.0.1", 0)
+    port = int(url.rpartition(":")[2])
+    body = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 10, "stream": True}
+    fold = StreamFold()
+    async with connected(port) as client:
+        client.post("/v1/chat/completions", json.dumps(body | {"ignore_eos": True}).encode())
+        await client.head()
+        stopping = asyncio.ensure_future(pod.stop(5))
+        await read_stream(client, fold)
+        await stopping
+    assert fold.done
+    assert len(fold.chunk_stamps) == 10
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", port)
 
 
-def test_a_stream_that_takes_longer_than_the_grace_is_cut():
+@scene
+async def test_a_stream_that_takes_longer_than_the_grace_is_cut():
     """The pod ends in any case."""
-
-    async def scene() -> None:
-        pod = service(step_s=0.2)
-        url = await pod.start("127.0.0.1", 0)
-        body = {"prompt": "x", "max_tokens": 900, "stream": True, "ignore_eos": True}
-        fold = StreamFold()
-        async with connected(int(url.rpartition(":")[2])) as client:
-            client.post("/v1/completions", json.dumps(body).encode())
-            await client.head()
-            await pod.stop(0.01)
-            await read_stream(client, fold)
-        assert not fold.done
-
-    run(scene())
+    pod = service(step_s=0.2)
+    url = await pod.start("127.0.0.1", 0)
+    body = {"prompt": "x", "max_tokens": 900, "stream": True, "ignore_eos": True}
+    fold = StreamFold()
+    async with connected(int(url.rpartition(":")[2])) as client:
+        client.post("/v1/completions", json.dumps(body).encode())
+        await client.head()
+        await pod.stop(0.01)
+        await read_stream(client, fold)
+    assert not fold.done
 
 
-def test_a_start_that_is_to_fail_fails():
+@scene
+async def test_a_start_that_is_to_fail_fails():
     """As the target's error, after the delay that was ordered."""
-
-    async def scene() -> None:
-        now = WallClock().now
-        began = now()
-        with pytest.raises(TargetError, match="the pod does not start"):
-            await service("start-delay:seconds=0.05", "start-fail").start("127.0.0.1", 0)
-        assert now() - began >= 0.04
-
-    run(scene())
+    now = WallClock().now
+    began = now()
+    with pytest.raises(TargetError, match="the pod does not start"):
+        await service("start-delay:seconds=0.05", "start-fail").start("127.0.0.1", 0)
+    assert now() - began >= 0.04
 
 
-def test_a_port_that_is_taken_leaves_nothing_running():
+@scene
+async def test_a_port_that_is_taken_leaves_nothing_running():
     """The pod's parts end before the error is raised."""
-
-    async def scene() -> None:
-        pod, other = service(), service()
-        url = await pod.start("127.0.0.1", 0)
-        with pytest.raises(TargetError, match="cannot listen"):
-            await other.start("127.0.0.1", int(url.rpartition(":")[2]))
-        await pod.stop(0)
-
-    run(scene())
+    pod, other = service(), service()
+    url = await pod.start("127.0.0.1", 0)
+    with pytest.raises(TargetError, match="cannot listen"):
+        await other.start("127.0.0.1", int(url.rpartition(":")[2]))
+    await pod.stop(0)
 
 
 @pytest.mark.parametrize("how", ["its parent's end", "SIGTERM"])
