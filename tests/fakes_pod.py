@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -89,6 +90,12 @@ async def read_stream(client: RawClient, fold: StreamFold) -> None:
         return
 
 
+@cache
+def tokenizer() -> Tokenizer:
+    """Return the tokenizer of the recordings; finding its plain words takes a while."""
+    return Tokenizer.load(TOKENIZER)
+
+
 def make_config(
     *,
     step_s: float = 0.0,
@@ -100,7 +107,7 @@ def make_config(
     settings = {"num_gpu_blocks": 200, "block_size": 32, "max_model_len": 1024} | engine
     return PodConfig(
         model="tiny",
-        tokenizer=Tokenizer.load(TOKENIZER),
+        tokenizer=tokenizer(),
         engine=EngineConfig(**settings),
         time=StepTime(step_s, 0, 0, 0, 0, 0),
         tells_cached=tells_cached,
