@@ -120,6 +120,8 @@ class Generation:
         self._stalled = False
         self._ended = False
         self._plain = not (ask.stop or ask.continuous_usage or ask.return_token_ids or ask.echo)
+        troubled = trouble.cut_after is not None or trouble.stall_after is not None
+        self._quick = ask.stream and self._plain and not troubled
 
     def begin(self, now: float) -> None:
         """Queue all sequences; a stream's head goes out at once.
@@ -158,6 +160,12 @@ class Generation:
     def _receive(self, sequence: Strand, output: TokenOutput, due: float) -> None:
         """Take a token of one sequence."""
         self._pod.metrics.token(output.request_id, due, output.cached_tokens)
+        index = sequence.tokens
+        if self._quick and index and output.finish_reason is None:  # nearly all tokens
+            sequence.tokens = index + 1
+            piece = sequence.answer.text(index).encode()
+            self._exchange.write(sequence.before + piece + sequence.after)
+            return
         sequence.cached = output.cached_tokens
         piece = self._say(sequence, output)
         if self._ask.stream:

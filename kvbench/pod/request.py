@@ -26,6 +26,9 @@ from kvbench.pod.errors import (
     unsupported_media_type,
 )
 
+MAX_N = 16384
+"""Answers to one prompt, as vLLM allows them by default."""
+
 TokenId = Annotated[int, Field(ge=0)]
 Int64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 
@@ -383,6 +386,11 @@ def _check_sampling(body: _Sampling, n: int, max_tokens: int | None) -> None:
         raise bad_parameter("top_p", body.top_p, f"top_p must be in (0, 1], got {body.top_p}.")
     if n < 1:
         raise ApiError(f"n must be at least 1, got {n}.")
+    if n > MAX_N:
+        raise ApiError(
+            f"n must be at most {MAX_N}, got {n}. To increase this limit, set the "
+            "VLLM_MAX_N_SEQUENCES environment variable."
+        )
     if n > 1 and body.temperature == 0:
         raise ApiError(f"n must be 1 when using greedy sampling, got {n}.")
     if max_tokens is not None and body.min_tokens > max_tokens >= 1:

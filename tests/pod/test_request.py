@@ -79,6 +79,7 @@ def test_continuous_usage_needs_usage():
     "fields",
     [
         {"logprobs": True},
+        {"n": 16385},
         {"prompt_logprobs": 1},
         {"use_beam_search": True},
         {"response_format": {"type": "json_object"}},
