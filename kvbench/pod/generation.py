@@ -163,8 +163,8 @@ class Generation:
         index = sequence.tokens
         if self._quick and index and output.finish_reason is None:  # nearly all tokens
             sequence.tokens = index + 1
-            piece = sequence.answer.text(index).encode()
-            self._exchange.write(sequence.before + piece + sequence.after)
+            text = sequence.answer.text(index).encode()
+            self._exchange.write(sequence.before + text + sequence.after)
             return
         sequence.cached = output.cached_tokens
         piece = self._say(sequence, output)

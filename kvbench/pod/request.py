@@ -384,15 +384,7 @@ def _check_sampling(body: _Sampling, n: int, max_tokens: int | None) -> None:
         raise bad_parameter("temperature", body.temperature, sentence)
     if body.top_p is not None and not 0 < body.top_p <= 1:
         raise bad_parameter("top_p", body.top_p, f"top_p must be in (0, 1], got {body.top_p}.")
-    if n < 1:
-        raise ApiError(f"n must be at least 1, got {n}.")
-    if n > MAX_N:
-        raise ApiError(
-            f"n must be at most {MAX_N}, got {n}. To increase this limit, set the "
-            "VLLM_MAX_N_SEQUENCES environment variable."
-        )
-    if n > 1 and body.temperature == 0:
-        raise ApiError(f"n must be 1 when using greedy sampling, got {n}.")
+    _check_n(n, greedy=body.temperature == 0)
     if max_tokens is not None and body.min_tokens > max_tokens >= 1:
         sentence = "min_tokens must be less than or equal to max_tokens"
         raise ApiError(f"{sentence}={max_tokens}, got {body.min_tokens}.")
@@ -400,6 +392,19 @@ def _check_sampling(body: _Sampling, n: int, max_tokens: int | None) -> None:
         raise ApiError("prompt_logprobs and beam search are not simulated")
     if body.response_format is not None and body.response_format.get("type") != "text":
         raise ApiError("structured output is not simulated", param="response_format")
+
+
+def _check_n(n: int, *, greedy: bool) -> None:
+    """Refuse numbers of answers that make no sense."""
+    if n < 1:
+        raise ApiError(f"n must be at least 1, got {n}.")
+    if n > MAX_N:
+        raise ApiError(
+            f"n must be at most {MAX_N}, got {n}. To increase this limit, set the "
+            "VLLM_MAX_N_SEQUENCES environment variable."
+        )
+    if n > 1 and greedy:
+        raise ApiError(f"n must be 1 when using greedy sampling, got {n}.")
 
 
 def _ask(
