@@ -22,12 +22,14 @@ import uvloop
 
 from kvbench.http.server import Exchange, serve
 
-ANSWER = json.dumps({
-    "id": "cmpl-1",
-    "object": "chat.completion",
-    "choices": [{"index": 0, "message": {"role": "assistant", "content": "ok"}}],
-    "usage": {"prompt_tokens": 20, "prompt_tokens_details": {"cached_tokens": 0}},
-}).encode()
+ANSWER = json.dumps(
+    {
+        "id": "cmpl-1",
+        "object": "chat.completion",
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": "ok"}}],
+        "usage": {"prompt_tokens": 20, "prompt_tokens_details": {"cached_tokens": 0}},
+    }
+).encode()
 ROUTER = "import typer; from kvbench.cli.router import router; typer.run(router)"
 
 
@@ -50,7 +52,7 @@ class Asker(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Ask for the first time."""
         self.transport = transport
-        self.on_message_complete()
+        self.ask()
 
     def data_received(self, data: bytes) -> None:
         """Read."""
@@ -58,7 +60,11 @@ class Asker(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """Count, and ask again."""
-        self._counts[0] += 1
+        self._counts[0] += self._parser.get_status_code() == 200
+        self.ask()
+
+    def ask(self) -> None:
+        """Send the next request."""
         self.transport.write(self._requests[self._next % len(self._requests)])
         self._next += 1
 
@@ -66,7 +72,10 @@ class Asker(asyncio.Protocol):
 async def rate(port: int, connections: int, size: int, seconds: float) -> float:
     """Return requests a second over so many connections."""
     bodies = [body(size, number) for number in range(16)]
-    head = "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n"
+    head = (
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        "content-length: %d\r\n\r\n"
+    )
     requests = [(head % len(text)).encode() + text for text in bodies]
     counts = [0]
     loop = asyncio.get_running_loop()
@@ -113,7 +122,9 @@ async def main(seconds: float) -> None:
         exchange.respond(200, b"" if exchange.request.path == "/health" else ANSWER)
 
     pods = [await serve(answer) for _ in range(4)]
-    print(f"{'policy':14}{'body':>8}{'conns':>6}{'direct/s':>10}{'routed/s':>10}{'ratio':>7}{'CPU ms':>8}")
+    print(
+        f"{'policy':14}{'body':>8}{'conns':>6}{'direct/s':>10}{'routed/s':>10}{'ratio':>7}{'CPU ms':>8}"
+    )
     for policy in ("round_robin", "prefix_cost"):
         router, port = await asyncio.to_thread(start_router, [p.port for p in pods], policy)
         for size, connections in ((60, 1), (60, 16), (60, 64), (32_000, 16), (128_000, 16)):

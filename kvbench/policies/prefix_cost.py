@@ -54,31 +54,25 @@ class PrefixCost:
     def choose(self, request: RouteRequest, pods: Sequence[PodState], now: float) -> Decision:
         """Take the cheapest; the terms are the seconds that its cost is made of, and why."""
         matched = self._prefixes.matched_tokens(request, [pod.name for pod in pods], now)
-        candidates = [
-            self._candidate(pod, tokens, request.prompt_tokens)
-            for pod, tokens in zip(pods, matched, strict=True)
-        ]
-        chosen = cheapest(candidates, self._rng)
-        reason: Reason = "prefix" if chosen.matched_tokens else "load"
-        return decide(self.name, chosen, reason, candidates)
-
-    def _candidate(self, pod: PodState, matched: int, prompt: int) -> Candidate:
-        uncached = prompt - matched
-        prefill = self.rates.prefill * (pod.in_flight_prefill_tokens + uncached)
-        beside = self.rates.beside * pod.in_flight
-        others = self.rates.prefill * uncached * (pod.in_flight + _ASKED_AGAIN)
-        return Candidate(
-            pod.name,
-            matched,
-            prefill + beside + others,
-            {
+        a_token, a_request = self.rates.prefill, self.rates.beside
+        candidates = []
+        for pod, tokens in zip(pods, matched, strict=True):
+            uncached = request.prompt_tokens - tokens
+            waiting, in_flight = pod.in_flight_prefill_tokens, pod.in_flight
+            prefill = a_token * (waiting + uncached)
+            beside = a_request * in_flight
+            others = a_token * uncached * (in_flight + _ASKED_AGAIN)
+            terms = {
                 "prefill_s": prefill,
                 "beside_s": beside,
                 "others_s": others,
-                "waiting_tokens": pod.in_flight_prefill_tokens,
-                "in_flight": pod.in_flight,
-            },
-        )
+                "waiting_tokens": waiting,
+                "in_flight": in_flight,
+            }
+            candidates.append(Candidate(pod.name, tokens, prefill + beside + others, terms))
+        chosen = cheapest(candidates, self._rng)
+        reason: Reason = "prefix" if chosen.matched_tokens else "load"
+        return decide(self.name, chosen, reason, candidates)
 
     def placed(self, request: RouteRequest, pod: str, now: float) -> None:
         """Take the prompt for present there."""

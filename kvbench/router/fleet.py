@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from kvbench.policies.table import make_policy
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
     from kvbench.clock import Clock
     from kvbench.policies.decision import Policy, RouteRequest
     from kvbench.router.forward import Forwarding, Limits
-    from kvbench.router.membership import Membership
+    from kvbench.router.membership import Lease, Membership
 
 
 class Policies:
@@ -77,10 +79,22 @@ class Fleet:
         self.limits = limits
         self.clock = clock
         self.under_way: set[Forwarding] = set()
+        self._expected: list[tuple[float, int, Lease]] = []  # a heap
+        self._numbers = itertools.count()
+
+    def expect_first_token(self, moment: float, lease: Lease) -> None:
+        """Take the first token of a request for come at `moment`, for it will not be seen."""
+        heappush(self._expected, (moment, next(self._numbers), lease))
+
+    def settle(self, now: float) -> None:
+        """Take note of the first tokens that are expected to have come by now."""
+        while self._expected and self._expected[0][0] <= now:
+            heappop(self._expected)[2].first_token()
 
     def sweep(self) -> None:
         """End what has taken too long, and close connections that have been idle for too long."""
         now = self.clock.now()
+        self.settle(now)
         for forwarding in [one for one in self.under_way if one.deadline < now]:
             forwarding.too_late()
         for pool in self.pools.values():

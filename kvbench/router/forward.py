@@ -121,6 +121,7 @@ class Forwarding:
             return
         if self._tried:
             fleet.meters.retries.add(self._tried[-1])
+        fleet.settle(now)
         decision = self._decision = self._policy.choose(
             self._request, [pod.state for pod in pods], now
         )
@@ -168,7 +169,7 @@ class Forwarding:
         chosen = next(c for c in self._decision.candidates if c.pod == self._decision.pod)
         expected_s = chosen.terms.get("prefill_s")
         if expected_s is not None and self._lease is not None:
-            asyncio.get_running_loop().call_later(expected_s, self._lease.first_token)
+            self._fleet.expect_first_token(self._sent + expected_s, self._lease)
 
     # What the pod's connection tells.
 
@@ -317,6 +318,8 @@ class Forwarding:
     def _end(self, status: str, outcome: Outcome) -> None:
         """Close the books on this request, however it went."""
         self._fleet.under_way.discard(self)
+        exchange = self._exchange  # it held on to this object, as this object does to it
+        exchange.on_close = exchange.on_pause = exchange.on_resume = None
         self._fleet.meters.requests.add("" if self._pod is None else self._pod.name, status)
         self._upstream = None
         self._leave(outcome)

@@ -8,6 +8,7 @@ for its body is passed on as it is.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -74,6 +75,7 @@ def request_head(request: Request, address: Address) -> bytes:
     )
 
 
+@lru_cache(256)  # streams that begin within the same second have the same head
 def parse_head(head: bytes, method: str) -> Head:
     """Return the parts of an answer's head, given without the empty line that ends it.
 

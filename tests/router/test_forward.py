@@ -625,12 +625,15 @@ def test_an_answer_in_one_piece_counts_as_prefill_for_as_long_as_was_expected():
     """0.1 s for a thousand tokens, by the prior; the request counts on until it ends."""
 
     async def case():
-        async with House(silent, policy="prefix_cost") as house:
+        clock = VirtualClock()
+        async with House(silent, policy="prefix_cost", clock=clock) as house:
             client = await Client.to(house.url)
             client.send("POST", CHAT, chat("x" * 3992))
             await house.pods[0].arrivals.get()
-            assert house.in_flight() == [(1, 1000)]
-            await until(lambda: house.in_flight() == [(1, 0)])
+            for moment, expected in ((0.09, 1000), (0.11, 0)):
+                clock.advance_to(moment)
+                house.router.fleet.sweep()
+                assert house.in_flight() == [(1, expected)]
             client.vanish()
             await house.quiet()
 
