@@ -2,8 +2,8 @@
 
     python scripts/bench_router.py [--seconds 3]
 
-A pod that answers at once and a client that asks again as soon as it is answered share one core; the
-router has another. Only ratios travel from machine to machine: each row says what share of the
+A pod that answers at once and a client that asks again as soon as it is answered share one core;
+the router has another. Only ratios travel from machine to machine: each row says what share of the
 direct rate it reached. CPU time is the router's own, from /proc, so this runs on Linux.
 """
 
@@ -123,7 +123,8 @@ async def main(seconds: float) -> None:
 
     pods = [await serve(answer) for _ in range(4)]
     print(
-        f"{'policy':14}{'body':>8}{'conns':>6}{'direct/s':>10}{'routed/s':>10}{'ratio':>7}{'CPU ms':>8}"
+        f"{'policy':14}{'body':>8}{'conns':>6}{'direct/s':>10}{'routed/s':>10}"
+        f"{'ratio':>7}{'CPU ms':>8}"
     )
     for policy in ("round_robin", "prefix_cost"):
         router, port = await asyncio.to_thread(start_router, [p.port for p in pods], policy)
