@@ -14,6 +14,7 @@ STEPPED = [
     "no_caching",
     "block64",
     "tiny_pool",
+    "abort_preempted",
 ]
 
 

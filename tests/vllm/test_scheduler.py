@@ -16,8 +16,8 @@ RECORDER = Path(__file__).parents[2] / "scripts" / "record_engine.py"
 @pytest.mark.parametrize(
     "settings",
     [
-        "--num-gpu-blocks 66 --max-num-seqs 12 --spread 60 --output 200 --aborts 12 --resets 5",
-        "--num-gpu-blocks 99 --max-num-batched-tokens 130 --long-prefill-token-threshold 40",
+        "--requests 40 --num-gpu-blocks 66 --max-num-seqs 12 --spread 30 --output 120 --aborts 6",
+        "--requests 40 --max-num-batched-tokens 130 --long-prefill-token-threshold 40 --salts 2",
     ],
 )
 def test_a_fresh_recording_of_the_real_engine_is_equal_step_for_step(settings, tmp_path):
