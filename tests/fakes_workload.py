@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from hypothesis import strategies as st
 
 from kvbench.workload.distributions import Choice, Constant, Exponential, LogNormal, Normal, Uniform
 from kvbench.workload.distributions import Zipf as ZipfNumber
 from kvbench.workload.spec import (
+    Append,
     BurstArrival,
     ConstantArrival,
+    DropOldest,
+    EvenPopularity,
     GammaArrival,
+    Gist,
+    GistRecent,
     PoissonArrival,
     PrefixLevel,
     Sessions,
+    Subagents,
+    Summary,
+    Tools,
     UniformPopularity,
+    UsersArrival,
     Workload,
     ZipfPopularity,
 )
@@ -64,7 +74,43 @@ ARRIVALS = st.one_of(
 
 _PREFIXES, _TURNS = whole_numbers(1, 40), whole_numbers(1, 4)
 _TOKENS, _PAUSES = whole_numbers(1, 30), whole_numbers(0, 5)
-_POPULARITIES = st.sampled_from([UniformPopularity(), ZipfPopularity(1.2)])
+_POPULARITIES = st.sampled_from([UniformPopularity(), ZipfPopularity(1.2), EvenPopularity()])
+_TOOLS = st.builds(Tools, whole_numbers(0, 2), _TOKENS, _PAUSES, st.none() | _TOKENS)
+_SUBAGENTS = st.builds(
+    Subagents,
+    chance=st.sampled_from([0.5, 1.0]),
+    turns=whole_numbers(1, 3),
+    user_tokens=_TOKENS,
+    answer_tokens=_TOKENS,
+    count=whole_numbers(1, 2),
+    think=_PAUSES,
+    context=st.sampled_from(["fork", "fresh"]),
+    join=st.booleans(),
+)
+_WINDOWS = st.integers(30, 300)
+CONTEXTS = st.one_of(
+    st.builds(Append),
+    st.builds(DropOldest, _WINDOWS),
+    st.builds(Gist, _WINDOWS, st.integers(1, 29)),
+    st.builds(GistRecent, _WINDOWS, st.integers(1, 14), st.integers(1, 14)),
+    st.builds(Summary, _WINDOWS, st.integers(1, 14), st.integers(0, 14)),
+)
+USERS = st.builds(UsersArrival, st.integers(1, 3), st.floats(0, 2), _PAUSES)
+
+
+@st.composite
+def agents(draw, *, api=None, history="planned", reasoning=True):
+    """Small workloads with all that clients do: tools, sub-agents, reasoning, windows, users."""
+    plain = draw(workloads(api=api, history=history))
+    sessions = replace(
+        plain.sessions,
+        reasoning_tokens=draw(whole_numbers(0, 9)) if reasoning else Constant(0),
+        reasoning=draw(st.sampled_from(["drop", "echo"])),
+        tools=draw(st.none() | _TOOLS),
+        subagents=draw(st.none() | _SUBAGENTS),
+    )
+    arrival = draw(st.just(plain.arrival) | USERS)
+    return replace(plain, sessions=sessions, arrival=arrival, context=draw(CONTEXTS))
 
 
 @st.composite

@@ -20,7 +20,9 @@ def plan(
     workload: Annotated[
         Path | None, typer.Argument(help="Workload file, such as workloads/chat.yaml.")
     ] = None,
-    trace: Annotated[Path | None, typer.Option(help="A trace (Mooncake JSONL) instead.")] = None,
+    trace: Annotated[
+        Path | None, typer.Option(help="A trace instead, in any form that `kvbench import` knows.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Root seed; the workload has one.")] = None,
     limit: Annotated[
         int | None, typer.Option(min=1, help="Take only so many rows of the trace, or turns.")
@@ -54,6 +56,10 @@ def plan(
     top = ceiling(planned, renderer, block_size)
     console = Console()
     console.print(_summary(planned, top))
+    for note in planned.notes:
+        console.print(f"note: {note}", style="yellow", markup=False)
+    if max(turn.turn for turn in planned.turns) > 1:
+        console.print(_by_turn(planned, top))
     if show:
         console.print(_first_turns(planned, top, show))
 
@@ -63,6 +69,7 @@ def _summary(plan: Plan, top: Ceiling) -> Table:
     from rich.table import Table
 
     from kvbench.units import format_seconds, format_share
+    from kvbench.workload.sharing import prefix_tokens
 
     answers = [turn.max_tokens for turn in plan.turns]
     last = max((turn.at for turn in plan.turns if turn.at is not None), default=0.0)
@@ -75,6 +82,8 @@ def _summary(plan: Plan, top: Ceiling) -> Table:
     table.add_row("sessions", f"{plan.sessions:,}")
     table.add_row("turns", f"{len(plan.turns):,}")
     table.add_row("prefix groups", f"{len({turn.group for turn in plan.turns}):,}")
+    if working_set := prefix_tokens(plan):
+        table.add_row("shared prefixes", f"{working_set:,} tokens in all that are asked for")
     table.add_row("last session begins", f"after {format_seconds(last)}")
     table.add_row("prompt tokens", _spread(top.prompt_tokens))
     table.add_row("answer tokens", _spread(answers))
@@ -86,6 +95,39 @@ def _summary(plan: Plan, top: Ceiling) -> Table:
     fresh = sum(top.prompt_tokens) - sum(top.cached_tokens)
     table.add_row("computed at least", f"{fresh:,} prompt tokens")
     return table
+
+
+def _by_turn(plan: Plan, top: Ceiling) -> Table:
+    """Return prompts, ceiling and what is left of the context, for the first turns and later."""
+    from rich.table import Table
+
+    from kvbench.units import format_share
+
+    table = Table(title="turn by turn", title_justify="left", box=None)
+    for name in ("turn", "requests", "prompt, mean", "ceiling", "context kept"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for turns in _spans(plan.turns):
+        prompt = sum(top.prompt_tokens[turn.index] for turn in turns)
+        cached = sum(top.cached_tokens[turn.index] for turn in turns)
+        sent = sum(turn.content_tokens for turn in turns)
+        first, last = min(t.turn for t in turns), max(t.turn for t in turns)
+        table.add_row(
+            str(first) if first == last else f"{first}–{last}",
+            f"{len(turns):,}",
+            f"{prompt / len(turns):,.0f}",
+            format_share(cached / prompt),
+            format_share(sent / (sent + sum(turn.dropped_tokens for turn in turns))),
+        )
+    return table
+
+
+def _spans(turns: Sequence[PlannedTurn]) -> list[list[PlannedTurn]]:
+    """Return the turns by their number: 1, 2, 3, 4, 5 to 8, 9 to 16, and so on doubling."""
+    spans: dict[int, list[PlannedTurn]] = {}
+    for turn in turns:
+        span = turn.turn if turn.turn < 5 else (turn.turn - 1).bit_length() + 2
+        spans.setdefault(span, []).append(turn)
+    return [spans[key] for key in sorted(spans)]
 
 
 def _spread(numbers: Sequence[int]) -> str:
@@ -122,4 +164,7 @@ def _first_turns(plan: Plan, top: Ceiling, show: int) -> Table:
 
 def _due(turn: PlannedTurn) -> str:
     """Return when a turn is due, for people."""
-    return f"+{turn.think:.2f} s" if turn.at is None else f"{turn.at:.2f} s"
+    if turn.at is not None:
+        return f"{turn.at:.2f} s"
+    after = f" after {', '.join(map(str, turn.after))}" if turn.after else ""
+    return f"+{turn.think:.2f} s{after}"

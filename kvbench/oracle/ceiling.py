@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvbench.workload.plan import Segment
+from kvbench.workload.sharing import SharedTree, generated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from kvbench.workload.plan import Plan, PlannedTurn
     from kvbench.workload.render import Renderer
@@ -49,36 +50,6 @@ class Ceiling:
         return sum(self.cached_tokens) / total if total else 0.0
 
 
-class _Tree:
-    """All prompts so far, as paths of segments.
-
-    A place in the tree is a number. From a place, `reach` is the longest segment of a key that was
-    seen there, and `steps` leads to the place behind a segment of exactly that length.
-    """
-
-    def __init__(self) -> None:
-        self._reach: dict[tuple[int, str | int], int] = {}
-        self._steps: dict[tuple[int, str | int, int], int] = {}
-
-    def add(self, path: Iterable[tuple[str | int, int]]) -> int:
-        """Add a path of (key, tokens); return how many of its tokens were there before."""
-        reach, steps = self._reach, self._steps
-        place, shared, known = 0, 0, True
-        for key, tokens in path:
-            longest = reach.get((place, key), 0)
-            if known:
-                shared += min(longest, tokens)
-            if tokens > longest:
-                reach[place, key] = tokens
-            step = (place, key, tokens)
-            behind = steps.get(step)
-            if behind is None:
-                known = False
-                behind = steps[step] = len(steps) + 1
-            place = behind
-        return shared
-
-
 def ceiling(plan: Plan, renderer: Renderer | None, block_size: int) -> Ceiling:
     """Return the ceiling of `plan`.
 
@@ -87,7 +58,7 @@ def ceiling(plan: Plan, renderer: Renderer | None, block_size: int) -> Ceiling:
         renderer: Knows the chat template's tokens; None leaves them out.
         block_size: Tokens per block, at least 1.
     """
-    tree = _Tree()
+    tree = SharedTree()
     prompts, cached = [], []
     for turn in plan.turns:
         tokens = renderer.prompt_tokens(turn) if renderer else turn.content_tokens
@@ -109,4 +80,4 @@ def _path(
         for piece in renderer.pieces(turn):
             yield (piece.key, piece.tokens) if isinstance(piece, Segment) else (piece, 1)
     if plan.history == "answers" and turn.max_tokens > 1:
-        yield turn.answer_key, turn.max_tokens - 1
+        yield from generated(turn)

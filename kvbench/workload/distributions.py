@@ -12,9 +12,12 @@ import itertools
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationInfo
+
+from kvbench.workload.number_file import read_numbers
 
 if TYPE_CHECKING:
     from random import Random
@@ -195,6 +198,41 @@ class Choice:
         return rng.choices(self.values, self.weights)[0]
 
 
+def _from_file(raw: object, info: ValidationInfo) -> object:
+    """Read `lengths.txt` or `{file: log.csv, column: output}`; leave a list to the parser."""
+    if isinstance(raw, str):
+        raw = {"file": raw}
+    if not isinstance(raw, dict):
+        return raw
+    file, column = raw.get("file"), raw.get("column")
+    if set(raw) - {"file", "column"} or not isinstance(file, str):
+        raise ValueError("expected a list, a file, or {file: …, column: …}")
+    folder = (info.context or {}).get("folder", Path())
+    return read_numbers(folder / file, None if column is None else str(column))
+
+
+FileNumbers = BeforeValidator(_from_file)
+"""Marks a list of numbers that may stand in a file; its name is relative to the workload's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Empirical:
+    """What was measured: any of `values`, equally likely."""
+
+    __pydantic_config__ = STRICT
+    values: Annotated[tuple[_Number, ...], FileNumbers, Field(min_length=1)]
+    kind: Literal["empirical"] = "empirical"
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The least and the greatest number that can be drawn."""
+        return min(self.values), max(self.values)
+
+    def draw(self, rng: Random) -> float:
+        """Return one of the values."""
+        return rng.choice(self.values)
+
+
 def tagged(raw: object) -> object:
     """Turn the file's short form into the form with a `kind`, for the parser.
 
@@ -210,14 +248,14 @@ def tagged(raw: object) -> object:
         if len(body) != 2:
             raise ValueError(f"expected two numbers after `uniform`, got {len(body)}")
         return {"kind": kind, "low": body[0], "high": body[1]}
-    if kind == "choice" and isinstance(body, list):
+    if kind == "empirical" or (kind == "choice" and isinstance(body, list)):
         return {"kind": kind, "values": body}
     return {**body, "kind": kind} if isinstance(body, dict) else {"kind": kind}
 
 
 Distribution = Annotated[
     Annotated[
-        Constant | Uniform | Normal | LogNormal | Exponential | Zipf | Choice,
+        Constant | Uniform | Normal | LogNormal | Exponential | Zipf | Choice | Empirical,
         Field(discriminator="kind"),
     ],
     BeforeValidator(tagged),
@@ -228,6 +266,13 @@ Distribution = Annotated[
 def draw_whole(distribution: Distribution, rng: Random) -> int:
     """Return a whole number: what was drawn, rounded."""
     return round(distribution.draw(rng))
+
+
+def mean_of(distribution: Distribution, rng: Random, draws: int = 1000) -> float:
+    """Return about the mean of what is drawn: exact for a constant, else of a sample."""
+    if isinstance(distribution, Constant):
+        return distribution.value
+    return sum(distribution.draw(rng) for _ in range(draws)) / draws
 
 
 def draw_rank(rng: Random, count: int, exponent: float) -> int:

@@ -9,6 +9,7 @@ from kvbench.errors import InputError
 from kvbench.workload.build import build_plan
 from kvbench.workload.mooncake import read_plan
 from kvbench.workload.parse import load_workload
+from kvbench.workload.solve import solve
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +43,9 @@ def load_plan(
         raise InputError(f"--speed: expected more than 0, got {speed:g}", hint="1 is real time")
     if workload is not None and trace is None:
         spec = load_workload(workload)
-        plan = build_plan(spec, spec.seed if seed is None else seed)
+        root = spec.seed if seed is None else seed
+        solved, notes = solve(spec, root, str(workload))
+        plan = build_plan(solved, root, notes)
     elif trace is not None and workload is None:
         plan = read_plan(trace, seed=seed or 0, limit=limit)
     else:

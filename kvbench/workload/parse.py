@@ -55,6 +55,19 @@ _OWNERS: dict[str, type] = {
     "poisson": spec.PoissonArrival,
     "gamma": spec.GammaArrival,
     "burst": spec.BurstArrival,
+    "ramp": spec.RampArrival,
+    "ladder": spec.LadderArrival,
+    "steps": spec.Step,
+    "replay": spec.ReplayArrival,
+    "users": spec.UsersArrival,
+    "tools": spec.Tools,
+    "subagents": spec.Subagents,
+    "drop_oldest": spec.DropOldest,
+    "gist": spec.Gist,
+    "gist_recent": spec.GistRecent,
+    "summary": spec.Summary,
+    "working_set": spec.WorkingSet,
+    "empirical": distributions.Empirical,
     "uniform": distributions.Uniform,
     "normal": distributions.Normal,
     "lognormal": distributions.LogNormal,
@@ -79,7 +92,7 @@ def load_workload(path: Path) -> spec.Workload:
             hint=_REFERENCE,
         )
     try:
-        return _adapter().validate_python(file.content)
+        return _adapter().validate_python(file.content, context={"folder": path.parent})
     except ValidationError as error:
         found = min(error.errors(), key=lambda finding: _line(file, finding))
         raise _explain(file, found) from None
@@ -121,7 +134,8 @@ def _explain(file: YamlFile, finding: ErrorDetails) -> InputError:
     if kind == "value_error":
         message = str(finding["ctx"]["error"])
         if not path and ": " in message:  # a rule between keys names the key that broke it
-            blamed = tuple(message.split(": ", 1)[0].split("."))
+            words = message.split(": ", 1)[0].split(".")
+            blamed = tuple(int(word) if word.isdigit() else word for word in words)
             return InputError(message, where=file.where(blamed), hint=_REFERENCE)
         return InputError(f"{name}: {message}", where=file.where(path), hint=_REFERENCE)
     context = finding.get("ctx", {})

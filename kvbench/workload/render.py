@@ -178,12 +178,13 @@ class Renderer:
         """Return the text of a message: real answers where there are some."""
         if not self._repeats(message, answers):
             return self.composer.join((s.key, s.tokens) for s in message.segments)
-        texts = []
+        content = ""
         for segment in message.segments:
             answer = self._real_answer(segment, answers)
             text = self.composer.text(segment.key, segment.tokens) if answer is None else answer
-            texts.append(text)
-        return " ".join(filter(None, texts))
+            content += " " if content and text and not text[0].isspace() else ""
+            content += text
+        return content
 
     def _content_json(self, message: Message, answers: Mapping[str, str]) -> str:
         """Return the text of a message as a JSON string."""

@@ -79,6 +79,38 @@ def test_real_answers_count_but_for_their_last_token(workload, size):
     )
 
 
+@settings(max_examples=40)
+@given(workload=fakes_workload.agents(), size=st.sampled_from([16, 32]))
+def test_whatever_clients_do_the_ceiling_equals_brute_force(workload, size):
+    """Tools, sub-agents, reasoning, windows, users."""
+    plan = build_plan(workload, 1)
+    renderer = Renderer(plan, SHIPPED)
+    prompts = [list(renderer.prompt_ids(turn)) for turn in plan.turns]
+    assert list(ceiling(plan, renderer, size).cached_tokens) == brute_force(prompts, size)
+
+
+@settings(max_examples=30)
+@given(
+    workload=fakes_workload.agents(api="chat", history="answers"), size=st.sampled_from([16, 32])
+)
+def test_whatever_clients_do_real_answers_count(workload, size):
+    """Reasoning comes first, and is hit where it is repeated."""
+    plan = build_plan(workload, 1)
+    renderer = Renderer(plan, SHIPPED)
+    words = renderer.composer.ids
+    thoughts = [words(f"thought/{t.index}", t.reasoning_tokens) for t in plan.turns]
+    texts = [words(f"real/{t.index}", t.max_tokens - t.reasoning_tokens) for t in plan.turns]
+    answers = {}
+    for turn, thought, text in zip(plan.turns, thoughts, texts, strict=True):
+        answers[turn.answer_key] = SHIPPED.decode(text)
+        answers[turn.reasoning_key] = SHIPPED.decode(thought)
+    generated = [[*a, *b] for a, b in zip(thoughts, texts, strict=True)]
+    prompts = [SHIPPED.encode_chat(renderer.messages(turn, answers)) for turn in plan.turns]
+    assert list(ceiling(plan, renderer, size).cached_tokens) == brute_force(
+        prompts, size, generated
+    )
+
+
 @settings(max_examples=30)
 @given(workload=fakes_workload.workloads(), size=BLOCK_SIZES)
 def test_without_a_renderer_the_template_is_left_out(workload, size):

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from kvbench import seeds
 from kvbench.errors import InputError
-from kvbench.workload import build
-from kvbench.workload.build import arrivals, build_plan
+from kvbench.workload import drafts
+from kvbench.workload.arrivals import arrivals
+from kvbench.workload.build import build_plan
 from kvbench.workload.distributions import Constant, Uniform
 from kvbench.workload.plan import Segment
 from kvbench.workload.spec import (
@@ -198,6 +199,6 @@ def test_random_arrivals_have_their_rate_and_their_spread(arrival, spread):
 
 def test_a_plan_that_would_fill_the_memory_is_refused(monkeypatch):
     """One sentence instead of a killed process."""
-    monkeypatch.setattr(build, "MOST_TURNS", 5)
+    monkeypatch.setattr(drafts, "MOST_TURNS", 5)
     with pytest.raises(InputError, match="small: expected at most 5 turns, got more"):
         build_plan(SMALL, 1)

@@ -244,7 +244,7 @@ REPLACEMENTS = [
         "{zipf: 1.1}",
         "zipf(1.1)",
         6,
-        "prefixes.0.popularity: expected one of 'uniform', 'zipf', got 'zipf(1.1)'",
+        "prefixes.0.popularity: expected one of 'uniform', 'zipf', 'weights', 'even', got ",
         'did you mean "zipf"?',
     ),
     (
@@ -280,7 +280,7 @@ REPLACEMENTS = [
         "poisson: {rate: 4}",
         "poison: {rate: 4}",
         14,
-        "arrival: expected one of 'constant', 'poisson', 'gamma', 'burst', got 'poison'",
+        "arrival: expected one of 'constant', 'poisson', 'gamma', 'burst', 'ramp', 'ladder', 'rep",
         'did you mean "poisson"?',
     ),
     ("poisson: {rate: 4}", "poisson: 4", 15, "arrival.poisson.rate: missing", None),
