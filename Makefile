@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo check fix test test-vllm bench ci clean
+.PHONY: help install demo check fix test test-vllm test-traces ci clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ test: install ## The tests that need nothing but Python; under two minutes
 
 test-vllm: install ## The tests against a real vLLM on the CPU: REAL_VLLM=path/to/serve
 	REAL_VLLM="$(REAL_VLLM)" $(BIN)/pytest -m vllm $(ARGS)
+
+test-traces: install ## The tests on real traces: TRACES=folder (the README says where to get them)
+	KVBENCH_TRACES="$(TRACES)" $(BIN)/pytest -m traces $(ARGS)
 
 ci: check test ## What must be green before a change lands, but for the real engine
 

@@ -1,0 +1,30 @@
+"""The command line explains itself."""
+
+import re
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from kvbench.cli.main import app
+
+VERBS = get_command(app).commands
+README = (Path(__file__).parents[2] / "README.md").read_text()
+
+
+@pytest.mark.parametrize("verb", sorted(VERBS))
+def test_the_help_of_every_verb_shows_how_it_is_typed(verb):
+    """An example says more than a list of options."""
+    assert re.search(rf"\bkvbench {verb} ", VERBS[verb].help + " ")
+
+
+@pytest.mark.parametrize("verb", sorted(VERBS))
+def test_every_option_of_every_verb_is_explained(verb):
+    """An option without a word about it is a riddle."""
+    unexplained = [p.name for p in VERBS[verb].params if not getattr(p, "help", None)]
+    assert [name for name in unexplained if name != "help"] == []
+
+
+def test_the_readme_lists_the_verbs_that_there_are():
+    """Neither more nor fewer."""
+    assert sorted(re.findall(r"^\| `kvbench ([a-z-]+)` \|", README, re.MULTILINE)) == sorted(VERBS)
