@@ -175,7 +175,7 @@ def measure(streams: int, folder: Path) -> list[str]:
     url = server.stdout.readline().strip()
     command = locust_command(host=url, run_dir=run, workload=workload, model="tiny")
     subprocess.run(  # noqa: S603 - our own command line
-        command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        command, check=True, stdout=subprocess.DEVNULL,
         preexec_fn=lambda: os.sched_setaffinity(0, {CLIENT_CORE}),
     )  # fmt: skip
     truth = json.loads(server.communicate()[0])

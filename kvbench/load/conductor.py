@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import traceback
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,7 +88,7 @@ class Conductor:
             options = self._options()
             data = {"host": settings.host, "options": options, "share": share}
             self._send("kvbench_start", data, [worker])
-        self._greenlet = gevent.spawn(self._conduct, folder, workers, owned)
+        self._greenlet = gevent.spawn(self._conduct_safely, folder, workers, owned)
 
     def on_prepared(self, worker: str) -> None:
         """Hear that a worker is ready."""
@@ -103,6 +104,18 @@ class Conductor:
             return
         self._stop = True
         self._greenlet.join(timeout=HALT_SECONDS)
+
+    def _conduct_safely(self, folder: RunFolder, workers: list[str], owned: bool) -> None:
+        """See a run through; nothing of it may be swallowed by a greenlet."""
+        try:
+            self._conduct(folder, workers, owned)
+        except KvbenchError as error:
+            self._complain(error.message, error.exit_code, error.hint)
+        except Exception:  # noqa: BLE001 - the top of the greenlet; the trace is kept
+            self._complain(f"a fault of kvbench:\n{traceback.format_exc()}", 1)
+        self._greenlet = None
+        if not self._stop:
+            self._leave()
 
     def _conduct(self, folder: RunFolder, workers: list[str], owned: bool) -> None:
         """See a run through, from the workers' preparation to the closed manifest."""
@@ -120,9 +133,6 @@ class Conductor:
                 stopped = True
             self._look(workers)
         self._end(folder, owned=owned, stopped=stopped)
-        self._greenlet = None
-        if not self._stop:
-            self._leave()
 
     def _end(self, folder: RunFolder, *, owned: bool, stopped: bool) -> None:
         """Say what went wrong, close the manifest, and leave no empty folder."""

@@ -139,7 +139,7 @@ class Connection:
 
     def _finish(self, stamp: float) -> None:
         """End a complete response, ready for the next."""
-        reusable = self._reusable
+        reusable = self._reusable and self._wire.flushed  # it may be answered before it is read
         self._complete = False
         self._sized = False
         self._head_bytes = 0

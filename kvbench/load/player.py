@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,7 +79,15 @@ class Player:
             self._greenlet.join(timeout=HALT_SECONDS)
 
     def _play(self, run: LoadRun) -> None:
-        """Watch a share from its beginning to its end."""
+        """Watch a share from its beginning to its end; whatever happens, say that it is done."""
+        try:
+            result = self._watch(run)
+        except Exception:  # noqa: BLE001 - the top of the greenlet; the trace is kept
+            result = Result(0, 0, 0, f"a fault of kvbench:\n{traceback.format_exc()}", 1)
+        self._say("kvbench_done", result)
+
+    def _watch(self, run: LoadRun) -> Result:
+        """Show what comes of a share until it has ended, and return how it went."""
         thread = gevent.get_hub().threadpool.spawn(run.run)
         told = False
         while not thread.ready():
@@ -88,7 +97,8 @@ class Player:
             self._show(run)
             gevent.sleep(PULSE)
         self._show(run)
-        self._say("kvbench_done", thread.get())
+        result: Result = thread.get()
+        return result
 
     def _say(self, what: str, result: Result | None) -> None:
         """Tell the conductor."""

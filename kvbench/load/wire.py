@@ -59,6 +59,11 @@ class Wire(Protocol):
         """Let go of the connection; the owner hears nothing more."""
         ...
 
+    @property
+    def flushed(self) -> bool:
+        """Whether everything that was sent has been handed on."""
+        ...
+
 
 class PlainWire:
     """TCP, on the socket itself."""
@@ -102,6 +107,11 @@ class PlainWire:
             self._loop.remove_writer(self._fd)
             self._sock.close()
             self._fd = -1
+
+    @property
+    def flushed(self) -> bool:
+        """Whether the kernel has taken everything."""
+        return not self._rest
 
     def _push(self) -> None:
         """Hand the kernel what it takes."""
@@ -201,6 +211,11 @@ class TlsWire(asyncio.Protocol):
         if self._open:
             self._open = False
             self._owner.on_lost(CLOSED if exc is None else str(exc))
+
+    @property
+    def flushed(self) -> bool:
+        """Whether the transport has handed everything on."""
+        return self._transport is None or not self._transport.get_write_buffer_size()
 
     def send(self, data: bytes) -> None:
         """Give `data` to the transport."""
