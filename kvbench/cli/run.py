@@ -116,10 +116,18 @@ def seconds(flag: str, text: str) -> float:
 def tell(console: Console, outcomes: list[Outcome], report: Path) -> None:
     """Print the table of some runs, what is to be known about them, and where the report is."""
     from kvbench.report.table import summary_table
+    from kvbench.units import format_share
 
     console.print(summary_table([outcome.summary for outcome in outcomes]))
     for note in dict.fromkeys(note for outcome in outcomes for note in outcome.notes):
         console.print(f"note: {note}", style="yellow")
     for outcome in outcomes:
+        manifest = outcome.manifest
+        if manifest.ids_ceiling and manifest.ceiling:
+            console.print(
+                f"ceiling  {format_share(manifest.ids_ceiling.hit_rate)} by the trace's own ids, "
+                f"{format_share(manifest.ceiling.hit_rate)} in the pods' blocks of "
+                f"{manifest.block_size}"
+            )
         console.print(f"rows     {outcome.folder.path}", soft_wrap=True)
     console.print(f"report   {report}", style="bold", soft_wrap=True)

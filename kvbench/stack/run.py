@@ -246,7 +246,8 @@ def _drive(prepared: Prepared, watch: Watch, check: Callable[[], None]) -> int:
         max_in_flight=job.max_in_flight,
     )
     tail = Tail(folder)
-    env = {"KVBENCH_EXIT_WITH_PARENT": "1"}
+    # Tokenizers warns on standard error when Locust forks after it was used in parallel.
+    env = {"KVBENCH_EXIT_WITH_PARENT": "1", "TOKENIZERS_PARALLELISM": "false"}
     with Child("load generator", command, folder.path / "locust.log", env) as child:
         try:
             while child.wait(POLL_SECONDS) is None:
