@@ -92,14 +92,19 @@ class Profile:
     Attributes:
         name: As asked for: "llama-3.1-8b-h100".
         time: How long steps take.
-        kv_bytes_per_token: Bytes of KV cache that one token takes.
+        kv_bytes_per_token: Bytes of KV cache that one token takes; 0 where it is not known.
         kv_tokens: Tokens of KV cache that fit beside the weights.
+        request_s: What a request costs outside the engine before its first token, seconds: HTTP,
+            queues between processes, the way back. 0 in profiles that were not measured.
+        request_token_s: The same per token of its prompt, cached or not: reading and hashing it.
     """
 
     name: str
     time: StepTime
     kv_bytes_per_token: int
     kv_tokens: int
+    request_s: float = 0.0
+    request_token_s: float = 0.0
 
     def num_gpu_blocks(self, block_size: int) -> int:
         """Return how many blocks the KV cache has, the null block included."""
