@@ -15,7 +15,9 @@ def pod(
     tokenizer: Annotated[
         Path | None, typer.Option(help="Directory of a tokenizer; kvbench has its own.")
     ] = None,
-    profile: str = typer.Option("llama-3.1-8b-l4", help="Whose timing the pod has."),
+    profile: str = typer.Option(
+        "llama-3.1-8b-l4", help="Whose timing the pod has: a name, or a file of `calibrate`."
+    ),
     time_scale: float = typer.Option(
         1.0, min=0, help="Factor on all times: 0.5 is twice as fast, 0 takes no time."
     ),
@@ -64,7 +66,7 @@ def pod(
     import uvloop
 
     from kvbench.clock import WallClock, utc
-    from kvbench.engine import profiles
+    from kvbench.engine.profile_file import load_profile
     from kvbench.engine.values import EngineConfig
     from kvbench.errors import InputError
     from kvbench.http.lifetime import told_to_stop
@@ -77,7 +79,7 @@ def pod(
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
     if kv_events_form not in {"map", "array"}:
         raise InputError(f'--kv-events-form: expected "map" or "array", got {kv_events_form!r}')
-    hardware = profiles.profile(profile)
+    hardware = load_profile(profile)
     engine = EngineConfig(
         num_gpu_blocks=num_gpu_blocks or hardware.num_gpu_blocks(block_size),
         block_size=block_size,

@@ -20,6 +20,7 @@ def asked(script, prompt=(5, 6, 7), max_tokens=2):
     """Ask a server that follows `script`; return the answer, and what it was asked."""
 
     async def case():
+        """Ask, while the server is there."""
         async with fakes_target.ScriptedTarget(script) as target:
             asker = Asker(target.url + "/base", "tiny", "salt-1", WallClock())
             return await asker.ask(prompt, max_tokens), target.asked

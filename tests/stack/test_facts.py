@@ -27,6 +27,7 @@ def looked(budget=None, **pages):
         return plain(200, pages[path].encode()) if path in pages else plain(404, b"{}")
 
     async def case():
+        """Look, while the pod is there."""
         async with fakes_target.ScriptedTarget(script) as target:
             return await asyncio.to_thread(look, target.url, None, 16, budget)
 
