@@ -50,9 +50,9 @@ def workload(tmp_path):
 
 
 def settings(url, workload, **options):
-    """Return settings with a limit of half a second for an answer."""
+    """Return settings with a quarter of a second for an answer."""
     defaults = {option.name: option.default for option in OPTIONS}
-    given = {"workload": str(workload), "request_timeout": "500ms", **options}
+    given = {"workload": str(workload), "request_timeout": "250ms", **options}
     return Settings.parse(url, {**defaults, **given})
 
 
@@ -145,11 +145,10 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_every_turn_has_exactly_one_row_whatever_the_server_does(workload, tmp_path, seed):
+def test_every_turn_has_exactly_one_row_whatever_the_server_does(workload, tmp_path):
     """Sessions go on after failures, and every failure has a kind and a sentence."""
     part = share(tmp_path)
-    chance = rng(seed, "faults")
+    chance = rng(0, "faults")
     kinds = [*FAULTS] * 2
 
     def script(_asked):
