@@ -158,6 +158,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         validity: Reasons, in words, why the measurement may not be judged; empty is valid.
         pods: Server-side counters by pod, named as in `TurnRecord.pod`.
         machine: Where the load came from.
+        gates: What the workload wants to be judged by, as written.
+        aborted: The gate that stopped the run because it had failed for certain.
     """
 
     schema: int = MANIFEST_SCHEMA
@@ -188,3 +190,5 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     validity: list[str] = []
     pods: dict[str, PodCounters] = {}
     machine: Machine | None = None
+    gates: list[str] = []
+    aborted: str | None = None

@@ -5,6 +5,8 @@
         rows-0.jsonl …      one line per turn, one file per load worker
         load-0.json …       what each load worker says about itself
         rows.parquet        the same rows as a table, once the run has ended
+        server.jsonl        what pods and router said at /metrics, every second
+        verdict.json        what the gates said, once asked
         report.html         for people
 
 The manifest is replaced whole (written beside, synced, renamed), so a reader sees the old one or
@@ -107,6 +109,16 @@ class RunFolder:
     def parquet_path(self) -> Path:
         """Where the table of all rows lies, once written."""
         return self.path / "rows.parquet"
+
+    @property
+    def server_path(self) -> Path:
+        """Where the servers' numbers over the run lie."""
+        return self.path / "server.jsonl"
+
+    @property
+    def verdict_path(self) -> Path:
+        """Where the last verdict about the run lies, once there is one."""
+        return self.path / "verdict.json"
 
     def rows_path(self, worker: int) -> Path:
         """Where load worker `worker` (from 0) writes its rows."""
