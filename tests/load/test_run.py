@@ -50,10 +50,9 @@ def workload(tmp_path):
 
 
 def settings(url, workload, **options):
-    """Return settings with a quarter of a second for an answer."""
+    """Return settings with these options, and with others at their defaults."""
     defaults = {option.name: option.default for option in OPTIONS}
-    given = {"workload": str(workload), "request_timeout": "250ms", **options}
-    return Settings.parse(url, {**defaults, **given})
+    return Settings.parse(url, {**defaults, "workload": str(workload), **options})
 
 
 def share(tmp_path, worker=0, workers=1, command=("locust",)):
@@ -154,7 +153,10 @@ def test_every_turn_has_exactly_one_row_whatever_the_server_does(workload, tmp_p
     def script(_asked):
         return FAULTS[chance.choice(kinds)]
 
-    _, result, _ = play(script, lambda url: LoadRun(settings(url, workload), part))
+    def make(url):
+        return LoadRun(settings(url, workload, request_timeout="250ms"), part)
+
+    _, result, _ = play(script, make)
     rows, damage = read_rows(part.folder)
     assert [row.index for row in rows] == list(range(24))
     assert damage.sentences() == []
@@ -186,7 +188,7 @@ def test_a_run_that_is_stopped_writes_a_row_for_every_turn(workload, tmp_path):
         return [HEAD, 30.0]
 
     def make(url):
-        runs.append(LoadRun(settings(url, workload, request_timeout="1m"), part))
+        runs.append(LoadRun(settings(url, workload), part))
         return runs[0]
 
     _, result, _ = play(script, make)
@@ -205,7 +207,7 @@ def test_a_slow_server_does_not_delay_the_sessions_that_follow(workload, tmp_pat
     part = share(tmp_path)
     play(
         lambda _: answer(1, first=0.3),
-        lambda url: LoadRun(settings(url, workload, request_timeout="1m"), part),
+        lambda url: LoadRun(settings(url, workload), part),
     )
     rows, _ = read_rows(part.folder)
     firsts = [row for row in rows if row.turn == 1]
