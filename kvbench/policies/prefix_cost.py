@@ -2,13 +2,14 @@
 
 cost (seconds) = prefill · (uncached tokens in flight there + this prompt's uncached tokens)
                + beside · (requests in flight there)
-               + prefill · (this prompt's uncached tokens) · (requests in flight there + ¼)
+               + prefill · (this prompt's uncached tokens) · (½ requests in flight there + ¼)
 
 The first two lines are the expected time to this request's first token. The third is what it takes
 from others: while a pod computes this prompt, those that wait there wait, and those that decode
-there slow down; and what it adds to the cache pushes as much out, of which a quarter is taken to be
-asked for again. Without this line each request would flee a short queue for an empty pod, compute
-there what the busy one has cached, and fill the fleet's caches with copies; all would wait longer.
+there slow down, taken to be half a second for each second; and what it adds to the cache pushes as
+much out, of which a quarter is taken to be asked for again. Without this line each request would
+flee a short queue for an empty pod, compute there what the busy one has cached, and fill the
+fleet's caches with copies; all would wait longer.
 
 One figure weighs cache against load, in one unit, so nothing needs a threshold: a hot prefix spills
 to a second pod exactly when that is cheaper than waiting for the first; a prompt that nobody knows
@@ -33,7 +34,10 @@ if TYPE_CHECKING:
     from kvbench.policies.decision import Decision, Outcome, PodState, Reason, RouteRequest
 
 
-_ASKED_AGAIN = 0.25  # of what a prompt evicts; any value from 0.25 to 1 does about as well
+# Played in virtual time, half to twice these values do about as well; without them, time to first
+# token is twice as long where 64 sessions at a time share caches that are too small for them.
+_SLOWED = 0.5
+_ASKED_AGAIN = 0.25
 
 
 class PrefixCost:
@@ -61,7 +65,7 @@ class PrefixCost:
             waiting, in_flight = pod.in_flight_prefill_tokens, pod.in_flight
             prefill = a_token * (waiting + uncached)
             beside = a_request * in_flight
-            others = a_token * uncached * (in_flight + _ASKED_AGAIN)
+            others = a_token * uncached * (_SLOWED * in_flight + _ASKED_AGAIN)
             terms = {
                 "prefill_s": prefill,
                 "beside_s": beside,

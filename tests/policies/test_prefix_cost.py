@@ -33,8 +33,8 @@ LONG = tuple(range(100))  # 6,400 tokens, 0.64 s of prefill by the prior
         pytest.param(0, 0, "warm", id="an idle warm pod wins"),
         pytest.param(7_900, 1, "warm", id="waiting 0.79 s is cheaper than 0.64 s and a quarter"),
         pytest.param(8_100, 1, "cold", id="waiting 0.81 s is dearer than 0.64 s and a quarter"),
-        pytest.param(0, 100, "warm", id="a hundred beside it cost 0.2 s, less than 0.8"),
-        pytest.param(0, 500, "cold", id="five hundred beside it cost 1.0 s"),
+        pytest.param(0, 100, "warm", id="a hundred beside it cost 0.15 s, less than 0.8"),
+        pytest.param(0, 600, "cold", id="six hundred beside it cost 0.9 s"),
     ],
 )
 def test_a_hot_prefix_spills_exactly_when_that_is_cheaper(waiting, in_flight, expected):
@@ -93,14 +93,14 @@ def test_candidates_say_what_their_cost_is_made_of():
         assert candidate.cost == pytest.approx(seconds)
     first = decision.candidates[0]
     assert first.terms["prefill_s"] == pytest.approx(1e-4 * (300 + 10))
-    assert first.terms["others_s"] == pytest.approx(1e-4 * 10 * 2.25)
+    assert first.terms["others_s"] == pytest.approx(1e-4 * 10 * 1.25)
     assert first.terms["beside_s"] == pytest.approx(1e-3 * 2)
 
 
 def test_slow_pods_teach_that_a_prefix_is_worth_waiting_for():
     """At 500 tokens a second a hundred neighbours do not outweigh a cached prompt."""
     policy = warm("warm", *LONG)
-    crowd = [PodState("warm", 500), PodState("cold")]
+    crowd = [PodState("warm", 600), PodState("cold")]
     assert policy.choose(request(*LONG), crowd, 0.0).pod == "cold"
     for tokens in range(50, 6450, 16):
         told = RouteRequest("r", "m", (), 64, tokens)
