@@ -20,7 +20,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Self
 
-from kvbench.errors import TargetError
+from kvbench.errors import InputError, TargetError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -83,7 +83,8 @@ class Child:
         """Wait for the line `ready URL` and return the URL.
 
         Raises:
-            TargetError: It ended, or said nothing in time; with the end of its log.
+            InputError: It found fault with what it was given (exit code 2).
+            TargetError: It ended otherwise, or said nothing in time; with the end of its log.
         """
         stdout = self._process.stdout
         assert stdout is not None
@@ -94,7 +95,8 @@ class Child:
         if word != "ready":
             code = self.wait(0.5 if line == "" else 0)
             what = f"was not ready after {timeout:g} s" if code is None else f"ended with {code}"
-            raise TargetError(f"{self.name} {what}{self.tail()}", hint=f"its log: {self.log}")
+            blame = InputError if code == InputError.exit_code else TargetError
+            raise blame(f"{self.name} {what}{self.tail()}", hint=f"its log: {self.log}")
         self.url = url
         return url
 

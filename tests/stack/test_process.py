@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from kvbench.errors import TargetError
+from kvbench.errors import InputError, TargetError
 from kvbench.stack.process import Child
 
 SERVES = "import sys; print('ready http://127.0.0.1:7', flush=True); sys.stdin.read()"
@@ -49,6 +49,14 @@ def test_a_child_that_ends_before_it_is_ready_is_reported_with_its_last_words(tm
     with Child("pod 2", command, tmp_path / "log") as child, pytest.raises(TargetError) as error:
         child.wait_ready(30)
     assert error.value.message == "pod 2 ended with 1\n    no such model: x"
+
+
+def test_a_child_that_was_given_nonsense_makes_it_the_users_error(tmp_path):
+    """Its exit code says whose fault it is, and goes on saying so."""
+    command = [sys.executable, "-c", "import sys; print('no policy x', file=sys.stderr); exit(2)"]
+    with Child("router", command, tmp_path / "log") as child, pytest.raises(InputError) as error:
+        child.wait_ready(30)
+    assert error.value.message == "router ended with 2\n    no policy x"
 
 
 def test_a_child_that_is_silent_is_not_waited_for_for_ever(tmp_path):
