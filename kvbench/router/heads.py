@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from kvbench.router.address import Address
 
 _HOP_BY_HOP = frozenset({
-    b"connection", b"keep-alive", b"proxy-connection", b"proxy-authenticate", b"te", b"trailer",
+    b"te",  # codespell:ignore te
+    b"connection", b"keep-alive", b"proxy-connection", b"proxy-authenticate", b"trailer",
     b"proxy-authorization", b"transfer-encoding", b"upgrade",
 })  # fmt: skip
 _REPLACED = _HOP_BY_HOP | {b"host", b"content-length", b"expect"}

@@ -22,7 +22,7 @@ def test_the_request_gets_the_pods_host_and_a_length_and_keeps_the_rest():
             (b"x-mine", b"secret"),
             (b"transfer-encoding", b"chunked"),
             (b"expect", b"100-continue"),
-            (b"te", b"trailers"),
+            (b"te", b"trailers"),  # codespell:ignore te
             (b"x-kvbench-policy", b"random"),
             (b"authorization", b"Bearer k"),
             (b"x-request-id", b"7"),
