@@ -24,6 +24,9 @@ def calibrate(
         Path | None, typer.Option(help="Draw predicted over measured: .svg, .png or .pdf.")
     ] = None,
     points: Annotated[int, typer.Option(help="How many prompts and batches to measure.")] = 64,
+    rounds: Annotated[
+        int, typer.Option(min=1, help="How often each is measured; more where there is noise.")
+    ] = 5,
     most_sequences: Annotated[
         int, typer.Option(min=1, max=1024, help="Largest batch to measure.")
     ] = 16,
@@ -52,6 +55,7 @@ def calibrate(
     from rich.progress import Progress
 
     from kvbench.clock import WallClock
+    from kvbench.engine.experiment import design
     from kvbench.stack.ask import Asker
     from kvbench.stack.calibrate import calibrate as measure
     from kvbench.stack.facts import look
@@ -59,6 +63,7 @@ def calibrate(
     _check_paths(out, plot)
     console = Console(highlight=False)
     facts = look(url, model, most_sequences, max_num_batched_tokens)
+    experiment = design(points, rounds, facts.bounds, seed)
     _tell_facts(console, facts)
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("warming up", total=None)
@@ -67,10 +72,10 @@ def calibrate(
             progress.update(task, completed=done, total=total, description="measuring")
 
         asker = Asker(facts.url, facts.model, secrets.token_hex(8), WallClock())
-        result = asyncio.run(measure(facts, asker, points, seed, advance))
+        result = asyncio.run(measure(facts, asker, experiment, seed, advance))
     _tell_result(console, result)
     if out is not None:
-        _write(out, result, points, seed)
+        _write(out, result, f"--points {points} --rounds {rounds} --seed {seed}")
         console.print(f"profile  {out}", style="bold", soft_wrap=True)
     if plot is not None:
         _draw(plot, result)
@@ -140,7 +145,7 @@ def _constant(seconds: float) -> str:
     return f"{seconds * 1e9:.3g} ns" if seconds < 1e-6 else format_seconds(seconds)
 
 
-def _write(out: Path, result: Calibration, points: int, seed: int) -> None:
+def _write(out: Path, result: Calibration, flags: str) -> None:
     """Write the profile, with what it was measured from."""
     from kvbench import __version__
     from kvbench.clock import utc
@@ -151,7 +156,7 @@ def _write(out: Path, result: Calibration, points: int, seed: int) -> None:
     measured = {
         "model": result.facts.model,
         "at": utc().strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "by": f"kvbench {__version__} calibrate --points {points} --seed {seed}",
+        "by": f"kvbench {__version__} calibrate {flags}",
         "longest_prompt": result.facts.bounds.longest,
         "max_num_batched_tokens": result.facts.budget,
         "scatter": round(result.scatter, 4),

@@ -5,7 +5,8 @@
   All prefixes are the beginning of one text, so one warm-up serves them all.
 - *Decodes*: batches of 1, 2, 4, … sequences, with short and with long contexts.
 - Every fourth prefill is *held out*: it is measured like the others and never shown to the fit.
-- The order is shuffled, so that a machine that warms up or slows down bends no constant.
+- Everything is measured in rounds, each in an order of its own: a machine that warms up, slows down
+  or is disturbed for a while bends no constant, and shows as scatter between rounds.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 FEWEST_POINTS = 20
 """Points below which there is not enough to fit and to hold out."""
 
-DECODED = 48
+DECODED = 32
 """Tokens that each sequence of a batch decodes."""
 
 _SHORT = 32  # tokens of a short context
@@ -76,18 +77,20 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """What to measure, in this order.
+    """What to measure.
 
     Attributes:
         prefix: Tokens of the text whose beginnings are the cached prefixes.
-        points: Prefills and decodes, mixed.
+        points: Prefills, then decodes.
+        rounds: For each round, the numbers of the points in its order.
     """
 
     prefix: int
     points: tuple[Prefill | Decode, ...]
+    rounds: tuple[tuple[int, ...], ...]
 
 
-def design(points: int, bounds: Bounds, seed: int) -> Experiment:
+def design(points: int, rounds: int, bounds: Bounds, seed: int) -> Experiment:
     """Return what to measure: a quarter of the points are decodes.
 
     Raises:
@@ -105,9 +108,11 @@ def design(points: int, bounds: Bounds, seed: int) -> Experiment:
     rng = seeds.rng(seed, "calibrate", "design")
     decodes = _decodes(max(1, points // 4), bounds, room)
     prefills = _prefills(points - len(decodes), room, bounds.block_size, rng)
-    mixed: list[Prefill | Decode] = [*prefills, *decodes]
-    rng.shuffle(mixed)
-    return Experiment(max(prefill.cached for prefill in prefills), tuple(mixed))
+    everything: tuple[Prefill | Decode, ...] = (*prefills, *decodes)
+    orders = tuple(
+        tuple(rng.sample(range(len(everything)), len(everything))) for _ in range(rounds)
+    )
+    return Experiment(max(prefill.cached for prefill in prefills), everything, orders)
 
 
 def _prefills(count: int, longest: int, block_size: int, rng: Random) -> list[Prefill]:

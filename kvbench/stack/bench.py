@@ -4,7 +4,6 @@ Rules:
 
 - Nothing is taken on trust: how much of a prompt was cached is what the pod said, in
   `cached_tokens`, and not what was planned.
-- A point is the median of several requests.
 - All words but those of the cached prefix are new every time.
 """
 
@@ -18,7 +17,6 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from kvbench import seeds
-from kvbench.engine import fit
 from kvbench.engine.experiment import DECODED
 from kvbench.errors import TargetError
 
@@ -26,15 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kvbench.engine.experiment import Decode, Prefill
-    from kvbench.engine.fit import Observation
     from kvbench.stack.ask import Answer
     from kvbench.stack.facts import Facts
-
-FEWEST, MOST = 3, 9
-"""Requests of a point; their median counts."""
-
-ENOUGH_S = 1.0
-"""Seconds of a point's requests after which it gets no more than the fewest."""
 
 _FIRST_ID, _IDS = 200, 800
 """Token ids that every vocabulary has, past the special ones at its start."""
@@ -55,14 +46,9 @@ class Bench:
         facts: Of the pod.
         seed: Of the words.
         asker: Carries prompts to the pod.
-
-    Attributes:
-        scatter: For each prompt that was measured, how far its TTFTs lie from their median, at the
-            median, as a share of it.
     """
 
     def __init__(self, facts: Facts, seed: int, asker: Asks) -> None:
-        self.scatter: list[float] = []
         self._facts = facts
         self._asker = asker
         self._rng = np.random.default_rng(seeds.derive(seed, "calibrate", "words"))
@@ -77,38 +63,28 @@ class Bench:
         if prefix:
             await self._asker.ask(self._prefix, 1)
 
-    async def prefill(self, point: Prefill) -> Observation:
-        """Return the median TTFT of a point, with what was cached in fact."""
-        measured = await self._repeat(point)
-        if point.cached > max(cached for cached, _ in measured):  # evicted meanwhile: put it back
-            await self._asker.ask(self._prefix, 1)
-            measured = await self._repeat(point)
-        known = statistics.mode(cached for cached, _ in measured)
-        stamps = [ttft for cached, ttft in measured if cached == known]
-        ttft = statistics.median(stamps)
-        self.scatter.append(statistics.median(abs(stamp / ttft - 1) for stamp in stamps))
-        tokens = point.cached + point.new
-        steps = fit.prefill_steps(tokens, known, self._facts.budget)
-        return fit.Observation(steps, ttft, prompt_tokens=tokens)
+    async def prefill(self, point: Prefill) -> tuple[int, float]:
+        """Return how many tokens of a prompt were cached, and its TTFT in seconds.
 
-    async def _repeat(self, point: Prefill) -> list[tuple[int, float]]:
-        """Return what was cached, and the TTFT, of some prompts of a point: more if they are short.
-
-        Each begins like the prefix and goes on like none before.
+        Raises:
+            TargetError: The pod fails, or does not say what was cached.
         """
-        measured: list[tuple[int, float]] = []
-        while len(measured) < FEWEST or (
-            len(measured) < MOST and sum(ttft for _, ttft in measured) < ENOUGH_S
-        ):
-            prompt = self._prefix[: point.cached] + self._words(point.new)
-            answer = await self._asker.ask(prompt, 1)
-            if answer.ttft is None:
-                raise TargetError(f"{self._facts.url} sent no token")
-            measured.append((_cached(answer), answer.ttft))
-        return measured
+        cached, ttft = await self._prompt(point)
+        if cached < point.cached:  # evicted meanwhile: put it back
+            await self._asker.ask(self._prefix, 1)
+            cached, ttft = await self._prompt(point)
+        return cached, ttft
 
-    async def decode(self, point: Decode) -> Observation | None:
-        """Return the median gap between tokens while all sequences of a batch decode.
+    async def _prompt(self, point: Prefill) -> tuple[int, float]:
+        """Send a prompt that begins like the prefix and goes on like none before."""
+        prompt = self._prefix[: point.cached] + self._words(point.new)
+        answer = await self._asker.ask(prompt, 1)
+        if answer.ttft is None:
+            raise TargetError(f"{self._facts.url} sent no token")
+        return _cached(answer), answer.ttft
+
+    async def decode(self, point: Decode) -> float | None:
+        """Return the median gap between tokens, in seconds, while all of a batch decode.
 
         None where they never all did, or a chunk brought several tokens: no gap can be told then.
         """
@@ -128,8 +104,7 @@ class Bench:
         ]
         if len(gaps) < DECODED // 4 or _merged(answers):
             return None
-        step = fit.decode_step([point.context + DECODED // 2] * point.sequences)
-        return fit.Observation(step, statistics.median(gaps))
+        return statistics.median(gaps)
 
     def _words(self, count: int) -> list[int]:
         """Return token ids that were never sent before."""

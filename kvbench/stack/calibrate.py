@@ -4,31 +4,40 @@ Rules:
 
 - One pod, idle, asked directly: a router would mix pods, and other traffic would be in all numbers.
 - A salt of the calibration's own keeps out what other requests left in the cache.
+- Everything is measured in several rounds, and a point counts with the *lower quartile* of its
+  times: other work on the machine only ever adds to them, and not in all rounds. How far the
+  median lies above it is the scatter, which must be small.
 - Held-out turns are never shown to the fit; what is reported is how well *they* are predicted.
 """
 
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from kvbench.engine import fit
-from kvbench.engine.experiment import Prefill, design
+from kvbench.engine.experiment import DECODED, Decode, Prefill
 from kvbench.engine.profiles import Profile
 from kvbench.errors import InvalidMeasurementError
 from kvbench.stack.bench import Bench
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from kvbench.engine.experiment import Experiment
     from kvbench.engine.fit import Fitted, Observation
     from kvbench.stack.bench import Asks
     from kvbench.stack.facts import Facts
 
 
 MOST_SCATTER = 0.15
-"""Scatter of the same prompt's TTFTs above which a calibration is not valid."""
+"""Scatter of the same point's times above which a calibration is not valid."""
+
+MOST_ERROR = 0.25
+"""Error of held-out predictions above which it is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +47,7 @@ class Turn:
     Attributes:
         tokens: Of the prompt.
         cached: Found in the cache, as the pod said.
-        ttft_s: Median time to first token.
+        ttft_s: Time to first token, lower quartile.
         predicted_s: By the model that was fitted.
         held_out: Whether the fit has not seen it.
     """
@@ -59,8 +68,8 @@ class Calibration:
         fitted: The constants.
         turns: All prompts, measured and predicted.
         gaps: Of each batch: its size, its contexts' mean length, seconds between tokens, predicted.
-        scatter: How far TTFTs of the same point lie from their median, as a share of it; the median
-            over all points. What scatters much was not measured on an idle machine.
+        scatter: How far the median of a point's times lies above their lower quartile, as a share;
+            the median over all points. What scatters much was not measured on an idle machine.
     """
 
     facts: Facts
@@ -71,13 +80,19 @@ class Calibration:
 
     def problem(self) -> InvalidMeasurementError | None:
         """Return why the result must not be trusted, None if it may."""
-        if self.scatter <= MOST_SCATTER:
-            return None
-        return InvalidMeasurementError(
-            f"TTFTs of the same prompt scatter by {self.scatter:.0%} around their median "
-            f"(at most {MOST_SCATTER:.0%} is good): something else was at work there",
-            hint="calibrate again when the pod's machine is idle",
-        )
+        if self.scatter > MOST_SCATTER:
+            return InvalidMeasurementError(
+                f"times of the same point scatter by {self.scatter:.0%} between rounds "
+                f"(at most {MOST_SCATTER:.0%} is good): something else was at work there",
+                hint="calibrate again when the pod's machine is idle",
+            )
+        if (error := self.error(held_out=True)) > MOST_ERROR:
+            return InvalidMeasurementError(
+                f"held-out TTFTs are predicted with a median error of {error:.0%} "
+                f"(at most {MOST_ERROR:.0%} is good): the profile does not describe this pod",
+                hint="was the machine idle all the time, and is --max-num-batched-tokens right?",
+            )
+        return None
 
     def error(self, *, held_out: bool) -> float:
         """Return the median absolute relative error of the TTFT: of held-out or of fitted turns."""
@@ -90,42 +105,83 @@ class Calibration:
 
 
 async def calibrate(
-    facts: Facts, asker: Asks, points: int, seed: int, on_progress: Callable[[int, int], None]
+    facts: Facts,
+    asker: Asks,
+    experiment: Experiment,
+    seed: int,
+    on_progress: Callable[[int, int], None],
 ) -> Calibration:
     """Measure, fit and test.
 
     Args:
         facts: Of the pod.
         asker: Carries prompts to it; its salt keeps them apart from all others in the pod's cache.
-        points: How many prompts and batches to measure.
-        seed: Of their lengths, order and words.
-        on_progress: Called with how many points are done, and of how many.
+        experiment: What to measure.
+        seed: Of the prompts' words.
+        on_progress: Called with how many measurements are done, and of how many.
 
     Raises:
-        InputError: The points are too few, or the pod too small.
         TargetError: The pod fails, or does not say what was cached.
         InvalidMeasurementError: Too little could be measured.
     """
-    experiment = design(points, facts.bounds, seed)
     bench = Bench(facts, seed, asker)
     await bench.warm_up(experiment.prefix)
-    prefills: list[tuple[Prefill, Observation]] = []
-    decodes: list[Observation] = []
-    for done, point in enumerate(experiment.points):
-        on_progress(done, len(experiment.points))
+    notes: list[_Notes] = [_Notes() for _ in experiment.points]
+    order = [number for numbers in experiment.rounds for number in numbers]
+    for done, number in enumerate(order):
+        on_progress(done, len(order))
+        point, note = experiment.points[number], notes[number]
         if isinstance(point, Prefill):
-            prefills.append((point, await bench.prefill(point)))
+            cached, ttft = await bench.prefill(point)
+            note.cached.append(cached)
+            note.seconds.append(ttft)
         elif (gap := await bench.decode(point)) is not None:
-            decodes.append(gap)
-    on_progress(len(experiment.points), len(experiment.points))
-    seen = [observation for point, observation in prefills if not point.held_out]
-    fitted = fit.fit([*seen, *decodes])
+            note.seconds.append(gap)
+    on_progress(len(order), len(order))
+    return _fitted(facts, [*zip(experiment.points, notes, strict=True)])
+
+
+@dataclass(slots=True)
+class _Notes:
+    """What was measured at a point, a number for each round; `cached` for prefills only."""
+
+    seconds: list[float] = field(default_factory=list)
+    cached: list[int] = field(default_factory=list)
+
+    @property
+    def low(self) -> float:
+        """The lower quartile of the seconds."""
+        return float(np.quantile(self.seconds, 0.25))
+
+    def observation(self, point: Prefill | Decode, budget: int) -> Observation:
+        """Return what it says to the fit."""
+        if isinstance(point, Decode):
+            contexts = [point.context + DECODED // 2] * point.sequences
+            return fit.Observation(fit.decode_step(contexts), self.low)
+        cached = statistics.mode(self.cached)
+        pairs = zip(self.cached, self.seconds, strict=True)
+        self.seconds = [seconds for found, seconds in pairs if found == cached]
+        tokens = point.cached + point.new
+        steps = fit.prefill_steps(tokens, cached, budget)
+        return fit.Observation(steps, self.low, prompt_tokens=tokens)
+
+
+def _fitted(facts: Facts, measured: Sequence[tuple[Prefill | Decode, _Notes]]) -> Calibration:
+    """Fit what may be seen, and predict everything."""
+    observed = [
+        (point, note.observation(point, facts.budget)) for point, note in measured if note.seconds
+    ]
+    prefills = [(point, seen) for point, seen in observed if isinstance(point, Prefill)]
+    decodes = [seen for point, seen in observed if isinstance(point, Decode)]
+    fitted = fit.fit([*(seen for point, seen in prefills if not point.held_out), *decodes])
     return Calibration(
         facts=facts,
         fitted=fitted,
-        turns=tuple(_turn(fitted, observation, point.held_out) for point, observation in prefills),
-        gaps=tuple(_gap(fitted, observation) for observation in decodes),
-        scatter=statistics.median(bench.scatter),
+        turns=tuple(_turn(fitted, seen, held_out=point.held_out) for point, seen in prefills),
+        gaps=tuple(_gap(fitted, seen) for seen in decodes),
+        scatter=statistics.median(
+            statistics.median(note.seconds) / note.low - 1 for _, note in measured if note.seconds
+        ),
     )
 
 
@@ -141,7 +197,7 @@ def profile_of(calibration: Calibration, name: str) -> Profile:
     )
 
 
-def _turn(fitted: Fitted, observation: Observation, held_out: bool) -> Turn:
+def _turn(fitted: Fitted, observation: Observation, *, held_out: bool) -> Turn:
     """Return a prompt with its prediction."""
     return Turn(
         tokens=observation.prompt_tokens,

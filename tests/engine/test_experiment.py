@@ -22,9 +22,12 @@ def test_every_point_fits_into_the_pod(points, longest, block_size, sequences, k
     """Prompts into its window, batches into its cache, cached prefixes into whole blocks."""
     bounds = Bounds(longest, block_size, sequences, kv_tokens)
 
-    experiment = design(points, bounds, seed)
+    experiment = design(points, 3, bounds, seed)
 
     assert len(experiment.points) <= points
+    assert [sorted(numbers) for numbers in experiment.rounds] == [
+        list(range(len(experiment.points)))
+    ] * 3
     for point in experiment.points:
         if isinstance(point, Prefill):
             assert point.new >= 1
@@ -40,7 +43,7 @@ def test_every_point_fits_into_the_pod(points, longest, block_size, sequences, k
 
 def test_prompts_of_all_lengths_are_there_cached_and_not():
     """A third has nothing cached; every power of two of the uncached length occurs."""
-    points = design(64, POD, seed=0).points
+    points = design(64, 1, POD, seed=0).points
     prefills = [point for point in points if isinstance(point, Prefill)]
 
     assert sum(not point.cached for point in prefills) >= len(prefills) // 3
@@ -50,22 +53,22 @@ def test_prompts_of_all_lengths_are_there_cached_and_not():
 
 def test_batches_double_with_short_and_long_contexts():
     """As long as the cache holds them twice."""
-    points = design(64, POD, seed=0).points
+    points = design(64, 1, POD, seed=0).points
     batches = sorted((p.sequences, p.context) for p in points if isinstance(p, Decode))
 
-    assert batches[:4] == [(1, 32), (1, 7952), (2, 32), (2, 7952)]
-    assert batches[-2:] == [(16, 32), (16, 1202)]
+    assert batches[:4] == [(1, 32), (1, 7968), (2, 32), (2, 7968)]
+    assert batches[-2:] == [(16, 32), (16, 1218)]
 
 
 def test_the_same_seed_gives_the_same_experiment_and_another_seed_another():
     """So a calibration can be repeated."""
-    assert design(40, POD, seed=1) == design(40, POD, seed=1)
-    assert design(40, POD, seed=1) != design(40, POD, seed=2)
+    assert design(40, 2, POD, seed=1) == design(40, 2, POD, seed=1)
+    assert design(40, 2, POD, seed=1) != design(40, 2, POD, seed=2)
 
 
 def test_too_little_is_refused():
     """Too few points, and a pod with room for next to nothing."""
     with pytest.raises(InputError, match=r"--points: expected at least 20, got 19"):
-        design(19, POD, seed=0)
+        design(19, 1, POD, seed=0)
     with pytest.raises(InputError, match="prompts of up to 100 tokens are too short"):
-        design(20, Bounds(100, 16, 4, 10_000), seed=0)
+        design(20, 1, Bounds(100, 16, 4, 10_000), seed=0)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kvbench.engine import fit
-from kvbench.engine.experiment import Bounds
+from kvbench.engine.experiment import Bounds, design
 from kvbench.engine.fit import Fitted, Observation
 from kvbench.engine.profiles import profile
 from kvbench.errors import InvalidMeasurementError, TargetError
@@ -32,13 +32,17 @@ class VirtualPod:
 
     Args:
         noise: For each answer in turn, a factor on its TTFT; repeated.
+        by_length: A factor on its TTFT by the length of the prompt.
         forgets: Whether nothing is ever cached.
         tells: Whether it says what was cached.
         merges: Whether its chunks bring four tokens each.
     """
 
-    def __init__(self, noise=(1.0,), *, forgets=False, tells=True, merges=False):
+    def __init__(
+        self, noise=(1.0,), *, by_length=lambda _: 1.0, forgets=False, tells=True, merges=False
+    ):
         self.asked = 0
+        self._by_length = by_length
         self._noise, self._forgets, self._tells, self._merges = noise, forgets, tells, merges
         self._cache: set[int] = set()
         self._open: list[int] = []
@@ -49,7 +53,7 @@ class VirtualPod:
         cached = self._cached(prompt)
         steps = fit.prefill_steps(len(prompt), cached, FACTS.budget)
         first = TRUTH.predict(Observation(steps, 0.0, len(prompt)))
-        first *= self._noise[self.asked % len(self._noise)]
+        first *= self._noise[self.asked % len(self._noise)] * self._by_length(len(prompt))
         self._open.append(len(prompt) + max_tokens // 2)
         await asyncio.sleep(0)
         gap = TRUTH.time.step_seconds(fit.decode_step(self._open)[0])
@@ -75,9 +79,14 @@ class VirtualPod:
         return 16 * found
 
 
-def calibrated(pod, points=40):
+def silent(_done, _total):
+    """Tell nobody about progress."""
+
+
+def calibrated(pod, points=40, rounds=4):
     """Calibrate a virtual pod."""
-    return asyncio.run(calibrate(FACTS, pod, points, 0, lambda _done, _total: None))
+    experiment = design(points, rounds, FACTS.bounds, 0)
+    return asyncio.run(calibrate(FACTS, pod, experiment, 0, silent))
 
 
 def test_a_pod_without_noise_is_recovered_exactly():
@@ -95,30 +104,41 @@ def test_a_pod_without_noise_is_recovered_exactly():
     assert any(turn.cached > 1000 for turn in result.turns)
 
 
-def test_progress_is_told_from_the_first_point_to_the_last():
+def test_progress_is_told_from_the_first_measurement_to_the_last():
     """So that a bar can be drawn."""
     told = []
+    experiment = design(20, 3, FACTS.bounds, 0)
 
-    asyncio.run(
-        calibrate(FACTS, VirtualPod(), 20, 0, lambda done, total: told.append((done, total)))
-    )
+    asyncio.run(calibrate(FACTS, VirtualPod(), experiment, 0, lambda *at: told.append(at)))
 
-    assert told == [(done, 20) for done in range(21)]
+    assert told == [(done, 60) for done in range(61)]
 
 
-def test_a_slow_answer_now_and_then_changes_nothing():
-    """The median of a point's requests is what counts: every fourth takes three times as long."""
-    result = calibrated(VirtualPod(noise=(1.0, 1.0, 1.0, 3.0)))
+def test_answers_that_are_disturbed_now_and_then_change_nothing():
+    """Every third takes two to three times as long: the lower quartile of the rounds has none."""
+    result = calibrated(VirtualPod(noise=(1.0, 1.0, 2.0, 1.0, 1.0, 3.0)), rounds=9)
 
-    assert result.error(held_out=True) < 1e-6
+    assert result.error(held_out=True) < 0.01
+    assert result.problem() is None
 
 
 def test_a_pod_that_scatters_is_measured_and_not_trusted():
-    """Half of the answers take half as long again."""
-    problem = calibrated(VirtualPod(noise=(1.0, 1.6, 0.6))).problem()
+    """A third of the answers take twice as long, a third four times."""
+    problem = calibrated(VirtualPod(noise=(1.0, 2.0, 4.0))).problem()
 
     assert isinstance(problem, InvalidMeasurementError)
     assert "scatter by" in problem.message
+
+
+def test_a_model_that_does_not_describe_the_pod_is_not_trusted():
+    """The same factor in every round scatters nowhere: only what was held out shows it."""
+    experiment = design(40, 4, FACTS.bounds, 0)
+    strange = VirtualPod(by_length=lambda tokens: (1.0, 3.0, 9.0)[tokens % 3])
+
+    problem = asyncio.run(calibrate(FACTS, strange, experiment, 0, silent)).problem()
+
+    assert isinstance(problem, InvalidMeasurementError)
+    assert "held-out TTFTs are predicted" in problem.message
 
 
 def test_a_pod_without_a_cache_is_fitted_to_what_it_did():
@@ -157,7 +177,8 @@ def test_a_simulated_pod_is_recovered_over_the_wire(tmp_path):
         url = child.wait_ready(30)
         facts = look(url, None, 4, None)
         asker = Asker(url, facts.model, "salt", WallClock())
-        result = asyncio.run(calibrate(facts, asker, 20, 0, lambda _done, _total: None))
+        experiment = design(20, 3, facts.bounds, 0)
+        result = asyncio.run(calibrate(facts, asker, experiment, 0, silent))
 
     truth = profile("llama-3.1-8b-l4").time.faster(5)
     assert result.fitted.time.token_s == pytest.approx(truth.token_s, rel=0.2)

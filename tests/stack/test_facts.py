@@ -7,6 +7,7 @@ import fakes_target
 import pytest
 from fakes_target import plain
 
+from kvbench.engine.experiment import DECODED
 from kvbench.errors import InputError, TargetError
 from kvbench.stack.facts import BUDGET, look
 
@@ -46,7 +47,7 @@ def test_a_pod_in_dev_mode_says_everything():
     assert (facts.model, facts.budget, facts.budget_known) == ("tiny", 2048, True)
     assert facts.bounds.block_size == 32
     assert facts.bounds.kv_tokens == 120_544
-    assert facts.bounds.longest == 8192 - 48
+    assert facts.bounds.longest == 8192 - DECODED
     assert facts.kv_bytes_per_token == 1024
 
 
