@@ -152,12 +152,24 @@ class BlockPool:
         The caller has made sure that there are as many.
         """
         blocks = self._free.pop(count)
-        hashes, references = self._hashes, self._references
+        hashes, references, observer = self._hashes, self._references, self._observer
+        evicted = 0
         for block in blocks:
             references[block] = 1
             block_hash = hashes[block]
-            if block_hash is not None:
-                self._evict(block, block_hash)
+            if block_hash is None:
+                continue
+            hashes[block] = None
+            evicted += 1
+            if block_hash in self._duplicates:
+                self._drop_copy(block, block_hash)
+            else:
+                del self._where[block_hash]
+            if observer is not None:
+                observer.removed(block_hash)
+        self.evictions += evicted
+        self.resident -= evicted
+        self.evictable -= evicted
         return blocks
 
     def release(self, blocks: Iterable[int]) -> None:
@@ -166,8 +178,9 @@ class BlockPool:
         reuse_first: list[int] = []
         reuse_last: list[int] = []
         for block in blocks:
-            references[block] -= 1
-            if references[block] == 0:
+            left = references[block] - 1
+            references[block] = left
+            if not left:
                 (reuse_first if hashes[block] is None else reuse_last).append(block)
         self._free.prepend(reuse_first)
         self._free.append(reuse_last)
@@ -182,11 +195,10 @@ class BlockPool:
             first: How many of them are cached already.
             last: How many are full.
         """
-        for index in range(first, last):
-            block, block_hash = blocks[index], chain.hashes[index]
-            self._hashes[block] = block_hash
-            oldest = self._where.setdefault(block_hash, block)
-            if oldest != block:
+        hashes, where = self._hashes, self._where
+        for block, block_hash in zip(blocks[first:last], chain.hashes[first:last], strict=True):
+            hashes[block] = block_hash
+            if where.setdefault(block_hash, block) != block:
                 self._duplicates.setdefault(block_hash, {})[block] = None
         self.resident += last - first
         if self._observer is not None:
@@ -205,23 +217,13 @@ class BlockPool:
             self._observer.cleared()
         return True
 
-    def _evict(self, block: int, block_hash: BlockHash) -> None:
-        """Forget what `block` holds."""
-        self._hashes[block] = None
-        younger = self._duplicates.get(block_hash)
-        if younger is None:
-            del self._where[block_hash]
-        else:
-            if self._where[block_hash] == block:
-                heir = next(iter(younger))
-                self._where[block_hash] = heir
-            else:
-                heir = block
-            del younger[heir]
-            if not younger:
-                del self._duplicates[block_hash]
-        self.evictions += 1
-        self.resident -= 1
-        self.evictable -= 1
-        if self._observer is not None:
-            self._observer.removed(block_hash)
+    def _drop_copy(self, block: int, block_hash: BlockHash) -> None:
+        """Forget that `block` is one of several that hold the same."""
+        younger = self._duplicates[block_hash]
+        heir = block
+        if self._where[block_hash] == block:
+            heir = next(iter(younger))
+            self._where[block_hash] = heir
+        del younger[heir]
+        if not younger:
+            del self._duplicates[block_hash]
