@@ -11,10 +11,12 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from rich.console import Console
+
     from kvbench.errors import KvbenchError
     from kvbench.gates.gate import Gate
     from kvbench.records.evidence import Evidence
-    from kvbench.records.verdict import Verdict
+    from kvbench.records.verdict import Decided, Verdict
 
 
 def gate(
@@ -58,6 +60,8 @@ def gate(
 
     [bold]Exit codes[/bold]   0 passed · 2 your input · 4 cannot tell, or not valid · 5 failed
     """
+    from rich.console import Console
+
     from kvbench.gates.baseline import read_baseline
     from kvbench.gates.ci import junit as to_junit
     from kvbench.gates.ci import markdown as to_markdown
@@ -78,7 +82,7 @@ def gate(
         verdicts.append(verdict)
         if report:
             _refresh(path)
-    show(verdicts)
+    show(Console(highlight=False), verdicts)
     write(junit, lambda: to_junit(verdicts))
     write(markdown, lambda: to_markdown(verdicts).encode())
     write(json, lambda: _json(verdicts))
@@ -111,14 +115,12 @@ def _own_gates(evidence: Evidence) -> list[Gate]:
     return [parse_gate(text, manifest.workload.file) for text in manifest.gates]
 
 
-def show(verdicts: Sequence[Verdict]) -> None:
-    """Print the verdicts as a table."""
-    from rich.console import Console
+def show(console: Console, verdicts: Sequence[Verdict]) -> None:
+    """Print each verdict with a table of its gates."""
     from rich.markup import escape
 
     from kvbench.gates.table import verdict_table
 
-    console = Console(highlight=False)
     for verdict in verdicts:
         console.print(f"[bold]{escape(verdict.arm)}[/bold] {escape(verdict.headline())}")
         for reason in verdict.reasons:
@@ -130,21 +132,9 @@ def show(verdicts: Sequence[Verdict]) -> None:
 
 def problem_of(verdicts: Sequence[Verdict]) -> KvbenchError | None:
     """Return what the command ends with, the worst first; None where all is passed."""
-    from kvbench.errors import GateFailedError, InvalidMeasurementError
-
     by_decided = {verdict.decided: verdict for verdict in reversed(verdicts)}
-    if (verdict := by_decided.get("failed")) is not None:
-        return GateFailedError(f"{verdict.arm} {verdict.headline()}")
-    if (verdict := by_decided.get("invalid")) is not None:
-        return InvalidMeasurementError(
-            f"{verdict.arm} {verdict.headline()}", hint="measure again before judging"
-        )
-    if (verdict := by_decided.get("cannot tell")) is not None:
-        return InvalidMeasurementError(
-            f"{verdict.arm} {verdict.headline()}",
-            hint="run longer, as the table says, or mark a gate `exact` to judge it by its number",
-        )
-    return None
+    order: tuple[Decided, ...] = ("failed", "invalid", "cannot tell")
+    return next((by_decided[one].problem() for one in order if one in by_decided), None)
 
 
 def write(path: Path | None, content: Callable[[], bytes]) -> None:

@@ -56,6 +56,9 @@ def run(
         str, typer.Option(help="A turn that takes longer is given up.")
     ] = "10m",
     max_in_flight: Annotated[int, typer.Option(min=1, help="Most turns open at once.")] = 4096,
+    gates: Annotated[
+        Path | None, typer.Option(help="Judge it by this file's gates too, beside the workload's.")
+    ] = None,
 ) -> None:
     """Send a workload or a trace to a target; write rows, a report, and a table.
 
@@ -65,7 +68,8 @@ def run(
 
       kvbench run --trace conversation_trace.jsonl --limit 300 --speed 5 --target URL
 
-    [bold]Exit codes[/bold]   0 measured · 2 your input · 3 the target failed · 4 not valid
+    [bold]Exit codes[/bold]   0 measured · 2 your input · 3 the target failed · 4 not valid ·
+    5 a gate failed
     """
     from kvbench.cli.display import Display
     from kvbench.records.validity import Limits
@@ -89,6 +93,7 @@ def run(
         request_timeout_s=seconds("--request-timeout", request_timeout),
         max_in_flight=max_in_flight,
         command=tuple(sys.argv),
+        gates=gates,
     )
     console = Console(highlight=False)
     outcome = run_job(job, Display(console))
@@ -115,12 +120,14 @@ def seconds(flag: str, text: str) -> float:
 
 def tell(console: Console, outcomes: list[Outcome], report: Path) -> None:
     """Print the table of some runs, what is to be known about them, and where the report is."""
+    from kvbench.cli.gate import show
     from kvbench.report.table import summary_table
     from kvbench.units import format_share
 
     console.print(summary_table([outcome.summary for outcome in outcomes]))
     for note in dict.fromkeys(note for outcome in outcomes for note in outcome.notes):
         console.print(f"note: {note}", style="yellow")
+    show(console, [outcome.verdict for outcome in outcomes if outcome.verdict is not None])
     for outcome in outcomes:
         manifest = outcome.manifest
         if manifest.ids_ceiling and manifest.ceiling:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from kvbench.errors import InputError
+from kvbench.errors import GateFailedError, InputError, InvalidMeasurementError, KvbenchError
 
 if TYPE_CHECKING:
     from kvbench.records.run import RunFolder
@@ -105,6 +105,20 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
             if (n := self.count(decided))
         ]
         return f"{self.decided}: {', '.join(counts) or 'no gates'}"
+
+    def problem(self) -> KvbenchError | None:
+        """Return what a command ends with, or None where the run has passed."""
+        if self.decided == "passed":
+            return None
+        said = f"{self.arm} {self.headline()}"
+        if self.decided == "failed":
+            return GateFailedError(said)
+        hint = {
+            "invalid": "measure again before judging",
+            "cannot tell": "run longer, as the table says, or mark a gate `exact` to judge it by "
+            "its number",
+        }[self.decided]
+        return InvalidMeasurementError(said, hint=hint)
 
 
 def overall(reasons: list[str], results: list[GateResult]) -> Decided:

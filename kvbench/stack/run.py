@@ -18,9 +18,13 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import msgspec
 
 from kvbench import __version__
-from kvbench.clock import utc
+from kvbench.clock import WallClock, utc
 from kvbench.errors import InputError, InvalidMeasurementError, KvbenchError, TargetError
+from kvbench.gates.file import read_gates
+from kvbench.gates.gate import Absolute
+from kvbench.gates.judge import judge
 from kvbench.oracle.ceiling import ceiling
+from kvbench.records.evidence import read_evidence
 from kvbench.records.manifest import (
     CacheCounters,
     Ceiling,
@@ -32,13 +36,15 @@ from kvbench.records.manifest import (
 )
 from kvbench.records.reader import read_frame, write_parquet
 from kvbench.records.run import RunFolder
-from kvbench.records.summary import summarise
-from kvbench.records.validity import Limits, validity
+from kvbench.records.validity import Limits
+from kvbench.records.verdict import write_verdict
 from kvbench.report.page import build_report
+from kvbench.stack.abort import Abort, GateAbortError
 from kvbench.stack.loadgen import locust_command
 from kvbench.stack.process import Child
 from kvbench.stack.tail import Tail
 from kvbench.stack.target import Target, cache_counters, count_tokens, look_at, reset_caches
+from kvbench.stack.watch import ServerWatch, servers_of
 from kvbench.text.tokenizer import Tokenizer
 from kvbench.workload.load import load_plan
 from kvbench.workload.render import Renderer
@@ -47,7 +53,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from kvbench.gates.gate import Gate
+    from kvbench.records.evidence import Evidence
     from kvbench.records.summary import Summary
+    from kvbench.records.verdict import Verdict
     from kvbench.workload.plan import Plan
 
 DEFAULT_BLOCK_SIZE = 16
@@ -81,6 +90,7 @@ class Job:
         request_timeout_s: Seconds after which a turn is given up.
         max_in_flight: Most turns open at once.
         command: The command line, for the manifest.
+        gates: File of gates to judge it by, beside those of the workload.
     """
 
     target: str
@@ -99,6 +109,7 @@ class Job:
     request_timeout_s: float = 600.0
     max_in_flight: int = 4096
     command: tuple[str, ...] = ()
+    gates: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +123,7 @@ class Prepared:
     folder: RunFolder
     manifest: Manifest
     notes: tuple[str, ...]
+    gates: tuple[Gate, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +136,7 @@ class Outcome:
         summary: Its statistics.
         notes: What a person should know and no number shows.
         report: The page about it.
+        verdict: What its gates say; None where it has none.
     """
 
     folder: RunFolder
@@ -131,9 +144,17 @@ class Outcome:
     summary: Summary
     notes: tuple[str, ...]
     report: Path
+    verdict: Verdict | None = None
 
     def problem(self) -> KvbenchError | None:
-        """Return what is wrong with the run as an error, or None: the target first, then us."""
+        """Return what is wrong with the run as an error, or None.
+
+        Its gates speak first; where none of them is about errors, failed turns speak next.
+        """
+        if self.verdict is not None:
+            about_errors = any(g.gate.startswith(("errors", "goodput")) for g in self.verdict.gates)
+            if (problem := self.verdict.problem()) is not None or about_errors:
+                return problem
         failed = {k: n for k, n in self.summary.failed.items() if k != "not_sent"}
         if failed:
             kinds = ", ".join(f"{count} × {kind}" for kind, count in failed.items())
@@ -181,6 +202,7 @@ def prepare(job: Job) -> Prepared:
             hint="kvbench run workloads/chat.yaml --target http://127.0.0.1:8000",
         )
     plan = load_plan(job.workload, job.trace, seed=job.seed, limit=job.limit, speed=job.speed)
+    gates = [gate for path in (job.workload, job.gates) if path for gate in read_gates(path)]
     target = look_at(job.target, job.model)
     tokenizer, notes = _tokenizer(job, target)
     if target.block_size is None:
@@ -190,8 +212,9 @@ def prepare(job: Job) -> Prepared:
     block_size = target.block_size or DEFAULT_BLOCK_SIZE
     folder = RunFolder.create(job.runs, job.name or plan.name, utc())
     manifest = _manifest(job, plan, target, tokenizer, block_size)
+    manifest = msgspec.structs.replace(manifest, gates=[gate.text for gate in gates])
     folder.write_manifest(manifest)
-    return Prepared(job, target, tokenizer, plan, folder, manifest, tuple(notes))
+    return Prepared(job, target, tokenizer, plan, folder, manifest, tuple(notes), tuple(gates))
 
 
 def run(job: Job, watch: Watch, check: Callable[[], None] = lambda: None) -> Outcome:
@@ -214,14 +237,18 @@ def run(job: Job, watch: Watch, check: Callable[[], None] = lambda: None) -> Out
     state: Literal["finished", "interrupted", "failed"] = "failed"
     watch.begin(prepared)
     interrupted: BaseException | None = None
+    aborted: str | None = None
     try:
-        state = "finished" if _drive(prepared, watch, check) == 0 else "failed"
+        with ServerWatch(servers_of(prepared.target), prepared.folder.server_path):
+            state = "finished" if _drive(prepared, watch, check) == 0 else "failed"
+    except GateAbortError as stop:
+        state, aborted = "interrupted", stop.gate.text
     except (KeyboardInterrupt, KvbenchError) as error:
         state = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
         interrupted = error
     finally:
         watch.end()
-    outcome = close(prepared, state, before)
+    outcome = close(prepared, state, before, aborted)
     if interrupted is not None:
         raise interrupted
     return outcome
@@ -245,7 +272,7 @@ def _drive(prepared: Prepared, watch: Watch, check: Callable[[], None]) -> int:
         request_timeout_s=job.request_timeout_s,
         max_in_flight=job.max_in_flight,
     )
-    tail = Tail(folder)
+    tail, abort = Tail(folder), Abort(prepared.gates, folder, WallClock())
     # Tokenizers warns on standard error when Locust forks after it was used in parallel.
     env = {"KVBENCH_EXIT_WITH_PARENT": "1", "TOKENIZERS_PARALLELISM": "false"}
     with Child("load generator", command, folder.path / "locust.log", env) as child:
@@ -254,6 +281,7 @@ def _drive(prepared: Prepared, watch: Watch, check: Callable[[], None]) -> int:
                 check()
                 tail.read()
                 watch.update(tail)
+                abort.check()
         except BaseException:
             child.ask_to_stop(signal.SIGINT)
             child.wait(10)
@@ -267,8 +295,9 @@ def close(
     prepared: Prepared,
     state: Literal["finished", "interrupted", "failed"],
     before: dict[str, dict[str, float]],
+    aborted: str | None = None,
 ) -> Outcome:
-    """Count, keep, summarise and report what there is."""
+    """Count, keep, summarise, judge and report what there is."""
     folder, target = prepared.folder, prepared.target
     after = cache_counters(target.pods)
     manifest = msgspec.structs.replace(
@@ -280,10 +309,12 @@ def close(
             name: PodCounters(before=_counters(before.get(name)), after=_counters(after.get(name)))
             for name in target.pods
         },
+        aborted=aborted,
     )
+    folder.write_manifest(manifest)
     write_parquet(folder)
-    frame, damage = read_frame(folder)
-    summary = summarise(frame, manifest)
+    evidence = read_evidence(folder, prepared.job.limits)
+    summary = evidence.summary
     manifest = msgspec.structs.replace(
         manifest,
         counts=Counts(
@@ -292,12 +323,23 @@ def close(
             ok=summary.turns - summary.failures,
             failed=summary.failed,
         ),
-        validity=validity(summary, manifest, damage, prepared.job.limits),
+        validity=list(evidence.reasons),
     )
     folder.write_manifest(manifest)
     notes = [*prepared.notes, *_afterthoughts(summary, manifest)]
+    verdict = _verdict(evidence, prepared.gates)
     report = build_report([folder.path], folder.path / "report.html")
-    return Outcome(folder, manifest, summary, tuple(notes), report)
+    return Outcome(folder, manifest, summary, tuple(notes), report, verdict)
+
+
+def _verdict(evidence: Evidence, gates: tuple[Gate, ...]) -> Verdict | None:
+    """Judge by the gates that need no baseline, and keep what they say."""
+    absolute = [gate for gate in gates if isinstance(gate.bound, Absolute)]
+    if not absolute:
+        return None
+    verdict = judge(evidence, absolute)
+    write_verdict(evidence.folder, verdict)
+    return verdict
 
 
 def _counters(found: dict[str, float] | None) -> CacheCounters | None:
