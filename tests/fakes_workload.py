@@ -150,3 +150,21 @@ def write_trace(tmp_path, *lines):
     path = tmp_path / "trace.jsonl"
     path.write_text("".join(f"{x if isinstance(x, str) else json.dumps(x)}\n" for x in lines))
     return path
+
+
+def ideal_hit_rate(rows, block=512):
+    """The share of prompt tokens that an endless cache would hold, from the ids alone.
+
+    A row hits the longest run of full blocks, from its beginning, that an earlier row began with
+    too; of n tokens at most floor((n - 1) / block) blocks, since the last token is computed.
+    """
+    seen = set()
+    hit = total = 0
+    for row in rows:
+        total += row.input_length
+        full = row.hash_ids[: row.input_length // block]
+        beginnings = [tuple(full[: i + 1]) for i in range(len(full))]
+        known = next((i for i, b in enumerate(beginnings) if b not in seen), len(full))
+        hit += block * min(known, (row.input_length - 1) // block)
+        seen.update(beginnings)
+    return hit / total if total else 0.0

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from kvbench.errors import InputError
 from kvbench.workload.build import build_plan
-from kvbench.workload.mooncake import read_plan
 from kvbench.workload.parse import load_workload
 from kvbench.workload.solve import solve
+from kvbench.workload.trace import read_trace
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,8 +29,8 @@ def load_plan(
 
     Args:
         workload: A workload file.
-        trace: A Mooncake trace.
-        seed: Root seed; None is the one in the workload file, 0 for a trace.
+        trace: A trace, in any format of `kvbench.workload.trace`.
+        seed: Root seed; None is the one in the workload file, the plan file's, or 0 for a trace.
         limit: Keep only so many turns, the first ones.
         speed: Play so many times faster: times and pauses are divided by it.
 
@@ -47,7 +47,7 @@ def load_plan(
         solved, notes = solve(spec, root, str(workload))
         plan = build_plan(solved, root, notes)
     elif trace is not None and workload is None:
-        plan = read_plan(trace, seed=seed or 0, limit=limit)
+        plan = read_trace(trace, seed=seed, limit=limit)
     else:
         raise InputError(
             "expected either a workload file or a trace",

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from kvbench.oracle.ceiling import ceiling
 from kvbench.text.tokenizer import Tokenizer
 from kvbench.workload.build import build_plan
-from kvbench.workload.mooncake import TraceRow, ideal_hit_rate, read_plan
+from kvbench.workload.hash_rows import HashRow
 from kvbench.workload.plan import Message, Plan, PlannedTurn, Segment
 from kvbench.workload.render import Renderer
+from kvbench.workload.trace import read_trace
 
 SHIPPED = Tokenizer.load()
 BLOCK_SIZES = st.sampled_from([1, 4, 16, 32])
@@ -142,10 +143,8 @@ def test_a_trace_has_the_ceiling_that_its_ids_say(rows):
         "t", 0, "completions", "planned",
         tuple(a_turn(i, ids, n) for i, (ids, n) in enumerate(rows)), 512,
     )  # fmt: skip
-    trace = [
-        TraceRow(timestamp=0, input_length=n, output_length=1, hash_ids=ids) for ids, n in rows
-    ]
-    assert ceiling(plan, None, 512).hit_rate == ideal_hit_rate(trace)
+    trace = [HashRow(timestamp=0, input_length=n, output_length=1, hash_ids=ids) for ids, n in rows]
+    assert ceiling(plan, None, 512).hit_rate == fakes_workload.ideal_hit_rate(trace)
 
 
 def a_turn(index, ids, tokens):
@@ -180,6 +179,6 @@ def test_reading_a_trace_and_computing_its_ceiling_agree_with_the_ids(tmp_path):
         '{"timestamp":0,"input_length":1100,"output_length":5,"hash_ids":[0,1,2]}\n'
         '{"timestamp":9,"input_length":1536,"output_length":5,"hash_ids":[0,1,3]}\n'
     )
-    top = ceiling(read_plan(path), None, 512)
+    top = ceiling(read_trace(path), None, 512)
     assert top.cached_tokens == (0, 1024)
-    assert ceiling(read_plan(path), None, 16).cached_tokens == (0, 1024)
+    assert ceiling(read_trace(path), None, 16).cached_tokens == (0, 1024)

@@ -11,6 +11,7 @@ import pytest
 from kvbench.errors import InputError
 from kvbench.workload import distributions, spec
 from kvbench.workload.parse import load_workload
+from kvbench.workload.trace import FORMATS
 
 REFERENCE = (Path(__file__).parent.parent.parent / "workloads" / "README.md").read_text("utf-8")
 EXAMPLE = re.search(r"```yaml\n(.*?)```", REFERENCE, re.DOTALL)[1]
@@ -103,3 +104,10 @@ def test_every_workload_file_is_in_the_table():
     listed = re.findall(r"^\| `([a-z0-9-]+\.yaml)` \|", REFERENCE, re.MULTILINE)
     files = (Path(__file__).parent.parent.parent / "workloads").glob("*.yaml")
     assert sorted(listed) == sorted(file.name for file in files)
+
+
+def test_every_format_of_traces_is_in_the_table():
+    """And nothing else is."""
+    traces = REFERENCE.split("## Traces")[1].split("## Numbers")[0]
+    first = re.findall(r"^\| (`[^|]*`) \|", traces, re.MULTILINE)
+    assert sorted(re.findall(r"`([a-z-]+)`", " ".join(first))) == sorted(FORMATS)
