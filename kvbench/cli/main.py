@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING, NoReturn
 import typer
 
 from kvbench import __version__
+from kvbench.cli.baseline import baseline
+from kvbench.cli.calibrate import calibrate
 from kvbench.cli.demo import demo
+from kvbench.cli.gate import gate
+from kvbench.cli.import_ import import_
 from kvbench.cli.plan import plan
 from kvbench.cli.pod import pod
 from kvbench.cli.report import report
 from kvbench.cli.router import router
 from kvbench.cli.run import run
+from kvbench.cli.simulate import simulate
 from kvbench.cli.size import size
 from kvbench.cli.up import up
 from kvbench.errors import KvbenchError
@@ -38,14 +43,24 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-app.command()(demo)
-app.command()(run)
-app.command()(plan)
-app.command()(report)
-app.command()(up)
-app.command()(pod)
-app.command()(router)
-app.command()(size)
+_MEASURE, _JUDGE, _WITHOUT, _PARTS = "Measure", "Judge", "Without a pod", "Parts of a stack"
+VERBS = (
+    ("demo", demo, _MEASURE),
+    ("run", run, _MEASURE),
+    ("calibrate", calibrate, _MEASURE),
+    ("report", report, _JUDGE),
+    ("gate", gate, _JUDGE),
+    ("baseline", baseline, _JUDGE),
+    ("plan", plan, _WITHOUT),
+    ("import", import_, _WITHOUT),
+    ("simulate", simulate, _WITHOUT),
+    ("size", size, _WITHOUT),
+    ("up", up, _PARTS),
+    ("pod", pod, _PARTS),
+    ("router", router, _PARTS),
+)
+for _name, _verb, _panel in VERBS:
+    app.command(_name, rich_help_panel=_panel)(_verb)
 
 
 @app.callback()
