@@ -92,7 +92,9 @@ class Fingerprint(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-_QUESTION = ("workload", "limit", "speed", "model", "block_size", "pods")
+QUESTION = ("workload", "limit", "speed", "model", "block_size", "pods")
+"""Fields in which runs must be alike to be compared at all; and with one plan, the seed."""
+
 _SURROUNDINGS = ("machine", "kvbench")
 
 
@@ -191,7 +193,7 @@ class Baseline:
             InputError: They are of different plans, models or pods.
         """
         ours, theirs = Fingerprint.of(evidence), self.file.fingerprint
-        for name in _QUESTION:
+        for name in QUESTION:
             mine, other = getattr(ours, name), getattr(theirs, name)
             if mine != other:
                 raise InputError(
@@ -242,7 +244,7 @@ def make_baseline(runs: Sequence[Evidence], gates: Iterable[Gate] = ()) -> Basel
             )
     first = Fingerprint.of(runs[0])
     for run in runs[1:]:
-        for name in (*_QUESTION, *_SURROUNDINGS):
+        for name in (*QUESTION, *_SURROUNDINGS):
             mine, other = getattr(Fingerprint.of(run), name), getattr(first, name)
             if mine != other:
                 raise InputError(

@@ -109,7 +109,7 @@ def decide(gate: Gate, found: Measurement, comparison: Comparison, limit: float)
         flawless = found.value == (gate.measure.subject.name == "goodput")
         if flawless and COMPARE[comparison](found.value, limit):
             return _result(gate, found, limit, *_plain(gate, found, comparison, limit))
-    return _within(gate, found, comparison, limit, None)
+    return within(gate, found, comparison, limit, None)
 
 
 def _plain(
@@ -121,11 +121,12 @@ def _plain(
     return ("passed" if met else "failed"), said
 
 
-def _within(
+def within(
     gate: Gate, found: Measurement, comparison: Comparison, limit: float, advice: str | None
 ) -> GateResult:
     """Judge by the whole interval; without `advice`, say how many more turns would decide."""
-    assert found.interval is not None
+    if math.isnan(found.value) or found.interval is None:
+        return _result(gate, found, limit, "invalid", f"nothing to judge: {found.missing}")
     compare = COMPARE[comparison]
     low, high = compare(found.interval.low, limit), compare(found.interval.high, limit)
     said = f"{_numbers(gate, found)}, limit {gate.measure.text(limit)}"
@@ -198,7 +199,7 @@ def _against(
         f"runs of this plan differ too much: a baseline of more than {known.runs} runs, or longer "
         "runs, would decide"
     )
-    return _within(gate, widened, comparison, limit, advice)
+    return within(gate, widened, comparison, limit, advice)
 
 
 def _numbers(gate: Gate, found: Measurement) -> str:
