@@ -1,7 +1,7 @@
 """From a file to a script: a workload, a trace or a request log, told apart by what is in it.
 
-A file whose name ends in .yaml or .yml is a workload. Of any other the first line decides: a trace
-has `hash_ids`, a request log has `prompt_token_ids` or an `event`.
+A file whose name ends in .yaml or .yml is a workload. A request log begins with a JSON object that
+has `prompt_token_ids` or an `event`. Anything else is a trace if `kvbench.workload.trace` knows it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from kvbench.oracle.script import from_log, from_plan
 from kvbench.text.tokenizer import Tokenizer
 from kvbench.workload.load import load_plan
 from kvbench.workload.render import Renderer
-from kvbench.workload.requestlog import open_lines, read_log
+from kvbench.workload.requestlog import read_log
+from kvbench.workload.trace import guess_format
+from kvbench.workload.trace_lines import lines
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,6 +27,11 @@ if TYPE_CHECKING:
     from kvbench.oracle.script import Script
 
 Kind = Literal["workload", "trace", "log"]
+
+_HINT = (
+    "expected a workload (its name ends in .yaml), a trace, or a request log: "
+    '{"prompt_token_ids": [1, 2], "max_tokens": 8} per line'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +72,9 @@ def load_script(path: Path, reading: Reading) -> Script:
     renderer = Renderer(plan, Tokenizer.load(reading.tokenizer)) if plan.api == "chat" else None
 
     def where(position: int) -> str:
-        if kind == "workload":
+        if plan.ids_block_size is None:
             return f"{path}: turn {position}"
-        number, _ = next(itertools.islice(open_lines(path), position, None))
+        number, _ = next(itertools.islice(lines(path, _HINT), position, None))  # a row a request
         return f"{path}:{number}"
 
     return from_plan(
@@ -83,25 +90,20 @@ def kind_of(path: Path) -> Kind:
     """
     if path.suffix.lower() in {".yaml", ".yml"}:
         return "workload"
-    number, line = next(open_lines(path), (1, b""))
+    if not path.is_dir() and _begins_a_log(path):
+        return "log"
+    try:
+        guess_format(path)
+    except InputError as error:
+        raise InputError(error.message, hint=_HINT) from None
+    return "trace"
+
+
+def _begins_a_log(path: Path) -> bool:
+    """Return whether the first line is a row of a request log."""
+    _, line = next(lines(path, _HINT), (1, b""))
     try:
         row: object = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        row = None
-    if isinstance(row, dict):
-        if "hash_ids" in row:
-            return "trace"
-        if "prompt_token_ids" in row or "event" in row:
-            return "log"
-    raise InputError(
-        'expected a row with "hash_ids" (a Mooncake trace) or with "prompt_token_ids" (a request '
-        f"log), got {_shown(line)}",
-        where=f"{path}:{number}",
-        hint="a workload file's name ends in .yaml",
-    )
-
-
-def _shown(line: bytes) -> str:
-    """Return the beginning of a line for a message."""
-    text = line[:60].decode("utf-8", "replace").strip()
-    return f'"{text}"' if text else "nothing"
+        return False
+    return isinstance(row, dict) and bool({"prompt_token_ids", "event"} & row.keys())

@@ -15,16 +15,14 @@ beyond that stand the tokens of answers that the log does not know.
 
 from __future__ import annotations
 
-import gzip
-import itertools
-import zlib
 from array import array
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
 from kvbench.errors import InputError
+from kvbench.workload.trace_lines import lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,8 +30,6 @@ if TYPE_CHECKING:
 
 MOST_TOKEN_ID = 2**31 - 1
 
-_MOST_LINE = 50_000_000  # bytes; a prompt of a million tokens takes 7 MB
-_GZIP = b"\x1f\x8b"
 _HINT = (
     'expected a request log: {"prompt_token_ids": [1, 2, …], "max_tokens": 8} or '
     '{"event": "reset_prefix_cache"} per line'
@@ -124,39 +120,10 @@ def read_log(path: Path, *, limit: int | None = None) -> RequestLog:
     return RequestLog(path.name.split(".")[0], path, tuple(requests))
 
 
-def open_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield number and content of the lines that are not blank, decompressed if need be.
-
-    Raises:
-        InputError: The file cannot be read, or a line is longer than 50 MB.
-    """
-    try:
-        with path.open("rb") as raw:
-            packed = raw.read(2) == _GZIP
-            raw.seek(0)
-            file: IO[bytes] | gzip.GzipFile = gzip.GzipFile(fileobj=raw) if packed else raw
-            for number in itertools.count(1):
-                line = file.readline(_MOST_LINE + 1)
-                if not line:
-                    return
-                if len(line) > _MOST_LINE:
-                    raise _wrong(path, number, f"expected at most {_MOST_LINE:,} bytes in a line")
-                if line.strip():
-                    yield number, line
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise InputError(
-            f"cannot be decompressed: {error}", where=str(path), hint="is it whole?"
-        ) from error
-    except OSError as error:
-        raise InputError(
-            f"cannot be read: {error.strerror}", where=str(path), hint="check the path"
-        ) from error
-
-
 def _rows(path: Path) -> Iterator[tuple[int, _Row]]:
     """Yield the rows with their lines; each is an event or has a prompt."""
     decoder = msgspec.json.Decoder(_Row)
-    for number, line in open_lines(path):
+    for number, line in lines(path, _HINT):
         try:
             row = decoder.decode(line)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
