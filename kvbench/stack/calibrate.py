@@ -5,8 +5,8 @@ Rules:
 - One pod, idle, asked directly: a router would mix pods, and other traffic would be in all numbers.
 - A salt of the calibration's own keeps out what other requests left in the cache.
 - Everything is measured in several rounds, and a point counts with the *lower quartile* of its
-  times: other work on the machine only ever adds to them, and not in all rounds. How far the
-  median lies above it is the scatter, which must be small.
+  times: other work on the machine only ever adds to them, and not in all rounds. How far the upper
+  quartile lies above it is the scatter, which must be small.
 - Held-out turns are never shown to the fit; what is reported is how well *they* are predicted.
 """
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from kvbench.stack.facts import Facts
 
 
-MOST_SCATTER = 0.15
-"""Scatter of the same point's times above which a calibration is not valid."""
+MOST_SCATTER = 0.25
+"""Scatter of the same prompt's TTFTs above which a calibration is not valid."""
 
 MOST_ERROR = 0.25
 """Error of held-out predictions above which it is not."""
@@ -68,8 +68,8 @@ class Calibration:
         fitted: The constants.
         turns: All prompts, measured and predicted.
         gaps: Of each batch: its size, its contexts' mean length, seconds between tokens, predicted.
-        scatter: How far the median of a point's times lies above their lower quartile, as a share;
-            the median over all points. What scatters much was not measured on an idle machine.
+        scatter: How far the upper quartile of a prompt's TTFTs lies above the lower, as a share;
+            the median over all prompts. What scatters much was not measured on an idle machine.
     """
 
     facts: Facts
@@ -82,7 +82,7 @@ class Calibration:
         """Return why the result must not be trusted, None if it may."""
         if self.scatter > MOST_SCATTER:
             return InvalidMeasurementError(
-                f"times of the same point scatter by {self.scatter:.0%} between rounds "
+                f"TTFTs of the same prompt scatter by {self.scatter:.0%} between rounds "
                 f"(at most {MOST_SCATTER:.0%} is good): something else was at work there",
                 hint="calibrate again when the pod's machine is idle",
             )
@@ -153,6 +153,11 @@ class _Notes:
         """The lower quartile of the seconds."""
         return float(np.quantile(self.seconds, 0.25))
 
+    @property
+    def scatter(self) -> float:
+        """How far the upper quartile lies above the lower, as a share of it."""
+        return float(np.quantile(self.seconds, 0.75)) / self.low - 1
+
     def observation(self, point: Prefill | Decode, budget: int) -> Observation:
         """Return what it says to the fit."""
         if isinstance(point, Decode):
@@ -179,9 +184,7 @@ def _fitted(facts: Facts, measured: Sequence[tuple[Prefill | Decode, _Notes]]) -
         fitted=fitted,
         turns=tuple(_turn(fitted, seen, held_out=point.held_out) for point, seen in prefills),
         gaps=tuple(_gap(fitted, seen) for seen in decodes),
-        scatter=statistics.median(
-            statistics.median(note.seconds) / note.low - 1 for _, note in measured if note.seconds
-        ),
+        scatter=statistics.median(note.scatter for _, note in measured if note.cached),
     )
 
 
