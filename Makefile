@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo check fix test test-vllm test-traces ci clean
+.PHONY: help install demo check fix test test-stack test-traces test-vllm ci clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,7 +35,10 @@ fix: install ## Format, and mend what the linter can mend
 	$(BIN)/ruff check --fix .
 
 test: install ## The tests that need nothing but Python; under two minutes
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest -n 2 --dist worksteal $(ARGS)
+
+test-stack: install ## Whole stacks of processes: killed, interrupted, late, gated; minutes
+	$(BIN)/pytest -m stack $(ARGS)
 
 test-vllm: install ## The tests against a real vLLM on the CPU: REAL_VLLM=path/to/serve
 	REAL_VLLM="$(REAL_VLLM)" $(BIN)/pytest -m vllm $(ARGS)
@@ -43,7 +46,7 @@ test-vllm: install ## The tests against a real vLLM on the CPU: REAL_VLLM=path/t
 test-traces: install ## The tests on real traces: TRACES=folder (the README says where to get them)
 	KVBENCH_TRACES="$(TRACES)" $(BIN)/pytest -m traces $(ARGS)
 
-ci: check test ## What must be green before a change lands, but for the real engine
+ci: check test test-stack ## What must be green before a change lands, but for the real engine
 
 clean: ## Remove what was built; runs/ stay
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -16,6 +16,8 @@ from kvbench.records.reader import read_rows
 from kvbench.records.run import RunFolder
 from kvbench.stack.loadgen import locust_command
 
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(120)]
+
 ROOT = Path(__file__).parents[2]
 WORKLOAD = """
 name: small

@@ -12,7 +12,7 @@ from kvbench.records.verdict import read_verdict
 from kvbench.stack.local import LocalStack
 from kvbench.stack.topology import PodSpec, Topology
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(120)]
 
 WORKLOAD = """
 name: small

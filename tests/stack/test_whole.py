@@ -101,6 +101,7 @@ def test_a_run_leaves_one_row_per_turn_whose_hits_the_pods_counted_too(stack, tm
     assert f"report   {folder.path.relative_to(tmp_path)}/report.html" in out
 
 
+@pytest.mark.stack
 def test_two_runs_of_the_same_plan_do_not_hit_what_the_other_left(stack, tmp_path):
     """The cache salt keeps them apart: the second is as cold as the first."""
     (tmp_path / "small.yaml").write_text(WORKLOAD)
@@ -119,6 +120,7 @@ def make(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.stack
 def test_a_replayed_trace_reports_the_ceiling_of_its_ids(stack, tmp_path):
     """Same ids, same tokens: what the ids allow in blocks of 512 is what the manifest says."""
     (tmp_path / "trace.jsonl").write_text(TRACE)
@@ -135,6 +137,7 @@ def test_a_replayed_trace_reports_the_ceiling_of_its_ids(stack, tmp_path):
     assert 0 < frame["cached_tokens"].sum() <= manifest.ceiling.tokens
 
 
+@pytest.mark.stack
 def test_a_late_generator_is_said_to_be_late_and_exits_with_4(stack, tmp_path):
     """A generator that the machine did not let work has measured the machine."""
     (tmp_path / "small.yaml").write_text(WORKLOAD)
@@ -152,6 +155,7 @@ def test_a_late_generator_is_said_to_be_late_and_exits_with_4(stack, tmp_path):
     assert len(read_frame(only_run(tmp_path))[0]) == 30
 
 
+@pytest.mark.stack
 def test_a_generator_that_is_killed_loses_only_what_was_in_flight(stack, tmp_path):
     """Its rows stay, the run is closed, and it is not taken for a measurement."""
     (tmp_path / "long.yaml").write_text(LONG)
@@ -167,6 +171,7 @@ def test_a_generator_that_is_killed_loses_only_what_was_in_flight(stack, tmp_pat
     assert only_run(tmp_path).read_manifest().state == "failed"
 
 
+@pytest.mark.stack
 def test_ctrl_c_keeps_the_rows_marks_the_rest_and_leaves_nothing_running(stack, tmp_path):
     """Every planned turn has its row: answered, or not sent."""
     (tmp_path / "long.yaml").write_text(LONG)
@@ -184,6 +189,7 @@ def test_ctrl_c_keeps_the_rows_marks_the_rest_and_leaves_nothing_running(stack, 
     assert folder.read_manifest().state == "interrupted"
 
 
+@pytest.mark.stack
 def test_a_pod_that_dies_costs_the_turns_it_had_and_exits_with_3(tmp_path):
     """What was in its streams is cut; what comes later goes to the pod that lives."""
     topology = Topology(pods=(PodSpec(),) * 2, router=RouterSpec("round_robin"))
@@ -202,6 +208,7 @@ def test_a_pod_that_dies_costs_the_turns_it_had_and_exits_with_3(tmp_path):
     assert frame.loc[frame["index"] > failed["index"].max() + 5, "error"].isna().all()
 
 
+@pytest.mark.stack
 def test_the_demo_compares_two_policies_and_leaves_nothing_running(tmp_path):
     """The same plan under both arms; the prefix-aware one hits more."""
     (tmp_path / "small.yaml").write_text(WORKLOAD.replace("count: 10", "count: 16"))
