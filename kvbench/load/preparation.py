@@ -7,7 +7,6 @@ needs to ask another what its part is.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ import msgspec
 
 from kvbench import __version__
 from kvbench.clock import utc
-from kvbench.errors import InputError, TargetError
+from kvbench.errors import TargetError
 from kvbench.load.client import Client, Timeouts, resolve
 from kvbench.load.outcome import Expected, server_message
 from kvbench.load.reply import Reply
@@ -23,7 +22,7 @@ from kvbench.openai.stream import StreamFold
 from kvbench.oracle.ceiling import ceiling
 from kvbench.records.manifest import Ceiling, Manifest, Workload, this_machine
 from kvbench.text.tokenizer import Tokenizer
-from kvbench.workload.load import load_plan
+from kvbench.workload.load import fingerprint, load_plan
 from kvbench.workload.render import Renderer
 
 if TYPE_CHECKING:
@@ -126,10 +125,6 @@ def manifest(settings: Settings, prepared: Prepared, model: str, command: list[s
     plan = prepared.plan
     source = settings.workload or settings.trace
     assert source is not None
-    try:
-        digest = hashlib.sha256(source.read_bytes()).hexdigest()
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", where=str(source)) from error
     return Manifest(
         kvbench_version=__version__,
         created=utc().isoformat(),
@@ -141,7 +136,7 @@ def manifest(settings: Settings, prepared: Prepared, model: str, command: list[s
         workload=Workload(
             file=str(settings.workload) if settings.workload else None,
             trace=str(settings.trace) if settings.trace else None,
-            sha256=digest,
+            sha256=fingerprint(source),
             speed=settings.speed,
             limit=settings.limit,
         ),

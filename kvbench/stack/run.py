@@ -9,7 +9,6 @@ manifest says how far it came.
 
 from __future__ import annotations
 
-import hashlib
 import signal
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -46,7 +45,7 @@ from kvbench.stack.tail import Tail
 from kvbench.stack.target import Target, cache_counters, count_tokens, look_at, reset_caches
 from kvbench.stack.watch import ServerWatch, servers_of
 from kvbench.text.tokenizer import Tokenizer
-from kvbench.workload.load import load_plan
+from kvbench.workload.load import fingerprint, load_plan
 from kvbench.workload.render import Renderer
 
 if TYPE_CHECKING:
@@ -205,6 +204,7 @@ def prepare(job: Job) -> Prepared:
     gates = [gate for path in (job.workload, job.gates) if path for gate in read_gates(path)]
     target = look_at(job.target, job.model)
     tokenizer, notes = _tokenizer(job, target)
+    notes += plan.notes
     if target.block_size is None:
         notes.append(
             f"the pods do not say their block size: the ceiling assumes {DEFAULT_BLOCK_SIZE}"
@@ -408,7 +408,7 @@ def _manifest(
         workload=Workload(
             file=str(job.workload) if job.workload else None,
             trace=str(job.trace) if job.trace else None,
-            sha256=hashlib.sha256(source.read_bytes()).hexdigest(),
+            sha256=fingerprint(source),
             speed=job.speed if job.trace else None,
             limit=job.limit,
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -56,6 +57,27 @@ def load_plan(
     if limit is not None:
         plan = replace(plan, turns=plan.turns[:limit])
     return faster(plan, speed)
+
+
+def fingerprint(path: Path) -> str:
+    """Return the SHA-256 of a workload or a trace, in hex; of a folder, that of its files in order.
+
+    Raises:
+        InputError: It cannot be read.
+    """
+    try:
+        if path.is_dir():
+            inner = "".join(f"{file.name} {fingerprint(file)}\n" for file in _files(path))
+            return hashlib.sha256(inner.encode()).hexdigest()
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from error
+
+
+def _files(folder: Path) -> list[Path]:
+    """Return the files of a folder, by name."""
+    return sorted(path for path in folder.iterdir() if path.is_file())
 
 
 def faster(plan: Plan, speed: float) -> Plan:

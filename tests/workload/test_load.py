@@ -6,7 +6,7 @@ import fakes_workload
 import pytest
 
 from kvbench.errors import InputError
-from kvbench.workload.load import load_plan
+from kvbench.workload.load import fingerprint, load_plan
 
 
 @pytest.fixture
@@ -69,3 +69,15 @@ def test_exactly_one_source_is_needed(workload):
     for arguments in [(None, None), (workload, workload)]:
         with pytest.raises(InputError, match="either a workload file or a trace"):
             load_plan(*arguments)
+
+
+def test_a_fingerprint_is_the_digest_of_a_file_or_of_a_folders_files(tmp_path):
+    """Of the bytes, read piece by piece; a folder's changes with any of its files."""
+    (tmp_path / "a").write_bytes(b"abc")
+    known = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert fingerprint(tmp_path / "a") == known
+    before = fingerprint(tmp_path)
+    (tmp_path / "b").write_bytes(b"")
+    assert fingerprint(tmp_path) != before
+    with pytest.raises(InputError, match="none: cannot be read"):
+        fingerprint(tmp_path / "none")
