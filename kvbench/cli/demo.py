@@ -37,14 +37,16 @@ def demo(
 
     console = Console(highlight=False)
     console.print("starting 3 simulated pods and a router on loopback …", style="dim")
-    outcomes, report = run_demo(
-        workload=workload,
-        policies=policy or ["round_robin", "prefix_cost"],
-        runs=runs,
-        seed=seed,
-        command=tuple(sys.argv),
-        watch=Display(console),
-    )
+    display = Display(console)
+    with display.interruptible():
+        outcomes, report = run_demo(
+            workload=workload,
+            policies=policy or ["round_robin", "prefix_cost"],
+            runs=runs,
+            seed=seed,
+            command=tuple(sys.argv),
+            watch=display,
+        )
     tell(console, outcomes, report)
     for outcome in outcomes:
         problem = outcome.problem()

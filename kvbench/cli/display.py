@@ -6,6 +6,7 @@ Where the output is no terminal (a log, CI), a plain line every few seconds says
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -13,6 +14,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from kvbench.units import format_seconds, format_share
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
     from rich.console import Console
     from rich.progress import TaskID
 
@@ -28,6 +32,7 @@ class Display:
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        self._folder: Path | None = None
         self._progress: Progress | None = None
         self._task: TaskID | None = None
         self._arm = ""
@@ -37,6 +42,7 @@ class Display:
     def begin(self, prepared: Prepared) -> None:
         """Show what is about to be sent."""
         manifest, plan = prepared.manifest, prepared.plan
+        self._folder = prepared.folder.path
         self._arm = manifest.arm or manifest.name or ""
         self._planned = len(plan.turns)
         self._said_at = time.monotonic()
@@ -73,6 +79,18 @@ class Display:
         if self._progress is not None:
             self._progress.stop()
             self._progress = None
+
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Say where the rows are when Ctrl-C ends what is inside."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            if self._folder is not None:
+                self._console.print(
+                    f"interrupted; every row so far is kept: {self._folder}", soft_wrap=True
+                )
+            raise
 
 
 def _said(tail: Tail) -> str:

@@ -96,7 +96,9 @@ def run(
         gates=gates,
     )
     console = Console(highlight=False)
-    outcome = run_job(job, Display(console))
+    display = Display(console)
+    with display.interruptible():
+        outcome = run_job(job, display)
     tell(console, [outcome], outcome.report)
     problem = outcome.problem()
     if problem is not None:

@@ -240,7 +240,8 @@ def run(job: Job, watch: Watch, check: Callable[[], None] = lambda: None) -> Out
     aborted: str | None = None
     try:
         with ServerWatch(servers_of(prepared.target), prepared.folder.server_path):
-            state = "finished" if _drive(prepared, watch, check) == 0 else "failed"
+            _drive(prepared, watch, check)
+        state = "finished"
     except GateAbortError as stop:
         state, aborted = "interrupted", stop.gate.text
     except (KeyboardInterrupt, KvbenchError) as error:
@@ -254,8 +255,12 @@ def run(job: Job, watch: Watch, check: Callable[[], None] = lambda: None) -> Out
     return outcome
 
 
-def _drive(prepared: Prepared, watch: Watch, check: Callable[[], None]) -> int:
-    """Let Locust send the plan; return its exit code."""
+def _drive(prepared: Prepared, watch: Watch, check: Callable[[], None]) -> None:
+    """Let Locust send the plan.
+
+    Raises:
+        KvbenchError: It ended before the last row was written; the class says whose fault it is.
+    """
     job, folder = prepared.job, prepared.folder
     command = locust_command(
         host=prepared.target.url,
@@ -288,7 +293,13 @@ def _drive(prepared: Prepared, watch: Watch, check: Callable[[], None]) -> int:
             raise
         tail.read()
         watch.update(tail)
-        return child.poll() or 0
+        if code := child.poll():
+            blame = {1: KvbenchError, 2: InputError, 3: TargetError}
+            raise blame.get(code, InvalidMeasurementError)(
+                f"the load generator ended with {code} after {tail.rows} of "
+                f"{len(prepared.plan.turns)} turns{child.tail()}",
+                hint=f"every row so far is kept: {folder.path}; its log: {child.log}",
+            )
 
 
 def close(
