@@ -126,14 +126,14 @@ class ServerSeries:
     Attributes:
         kind: Pod or router.
         at_s: Moments at which it was asked, seconds of the run (negative: before the first turn).
-        values: By word: NaN where unknown; counters continue over restarts.
+        numbers: By word: NaN where unknown; counters continue over restarts.
         restarts: Moments at which it was found restarted.
         silent: How often it did not answer.
     """
 
     kind: Kind
     at_s: NDArray[np.float64]
-    values: Mapping[str, NDArray[np.float64]]
+    numbers: Mapping[str, NDArray[np.float64]]
     restarts: tuple[float, ...]
     silent: int
 
@@ -147,7 +147,7 @@ class ServerSeries:
         gained = self.gained(word)
         if gained is None:
             return None
-        moments = self.at_s[np.isfinite(self.values[word])]
+        moments = self.at_s[np.isfinite(self.numbers[word])]
         seconds = float(moments[-1] - moments[0])
         return gained / seconds if seconds > 0 else None
 
@@ -156,7 +156,7 @@ class ServerSeries:
         return self._known(word, self.at_s >= 0)
 
     def _known(self, word: str, where: NDArray[np.bool_] | None = None) -> NDArray[np.float64]:
-        values = self.values.get(word, np.empty(0))
+        values = self.numbers.get(word, np.empty(0))
         if where is not None and len(values):
             values = values[where]
         return values[np.isfinite(values)]
@@ -211,7 +211,7 @@ def _series(snapshots: list[Snapshot], zero: float) -> ServerSeries:
     return ServerSeries(
         kind=snapshots[-1].kind,
         at_s=at,
-        values=values,
+        numbers=values,
         restarts=tuple(at[restarted].tolist()),
         silent=sum(not s.values for s in snapshots),
     )

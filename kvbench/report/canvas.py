@@ -141,6 +141,17 @@ class Canvas:
         self.axes.set_xlabel(label)
         self.axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value)))
 
+    def x_share(self, label: str) -> None:
+        """Make x a share from 0 to 100 %."""
+        self.axes.set_xlabel(label)
+        self.axes.set_xlim(0, 1)
+        self.axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0 %", "25 %", "50 %", "75 %", "100 %"])
+
+    def y_numbers(self, label: str) -> None:
+        """Make y plain numbers: "2,000"."""
+        self.axes.set_ylabel(label)
+        self.axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value)))
+
     def svg(self, description: str) -> str:
         """Return the chart as an SVG element that says what it is to who cannot see it."""
         out = io.StringIO()

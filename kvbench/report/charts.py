@@ -61,7 +61,11 @@ def charts(arms: Arms, lateness_limit_s: float) -> list[Chart]:
             _hit_rate_over_time(arms),
             _hit_rate_by_turn(arms),
             _pod_traffic(arms),
+            _ttft_by_hit_share(arms),
             _ttft_by_uncached(arms),
+            _predicted(arms),
+            _kv_usage(arms),
+            _evictions(arms),
             _lateness_curves(arms, lateness_limit_s),
         ]
     return [chart for chart in drawn if chart is not None]
@@ -226,6 +230,110 @@ def _ttft_by_uncached(arms: Arms) -> Chart | None:
         "Each dot is one answered turn (a sample of at most 1,000 per arm). Dots that rise to the "
         "right are prefill; dots high above the others waited in a queue.",
         words.uncached(arms),
+    )
+
+
+def _ttft_by_hit_share(arms: Arms) -> Chart | None:
+    """Draw the TTFT along the share of the prompt that was cached, with a band for the spread."""
+    if not any(len(view.by_hit_share.at) > 1 for view in arms.values()):
+        return None
+    canvas = Canvas("shares")
+    for number, view in enumerate(arms.values()):
+        series = view.by_hit_share
+        canvas.axes.fill_between(
+            series.at, series.ttft_low, series.ttft_high,
+            color=colour(number), alpha=0.13, linewidth=0,
+        )  # fmt: skip
+        _draw_line(canvas, series.at, series.ttft_mid, number)
+    canvas.y_seconds("time to first token")
+    canvas.x_share("share of the prompt that was cached")
+    return _chart(
+        canvas,
+        "Time to first token by what was cached",
+        "Answered turns by the tenth of their prompt that was found in a cache. The line is the "
+        "median, the band holds 90 of 100 turns. How steeply it falls is what a hit is worth; a "
+        "line that does not fall says that something else than prefill takes the time.",
+        words.ttft_by_hit_share(arms),
+    )
+
+
+def _predicted(arms: Arms) -> Chart | None:
+    """Draw what the router believed to be cached against what was."""
+    shown = [view for view in arms.values() if view.believed.predicted_tokens]
+    if not shown:
+        return None
+    canvas = Canvas("believed")
+    most = 1.0
+    for number, view in enumerate(arms.values()):
+        believed = view.believed
+        if not believed.predicted_tokens:
+            continue
+        most = max(most, *believed.predicted.tolist(), *believed.delivered.tolist())
+        canvas.axes.plot(
+            believed.predicted, believed.delivered, color=colour(number),
+            linestyle="none", marker="o", markersize=2.6, alpha=0.4, markeredgewidth=0,
+        )  # fmt: skip
+    canvas.axes.plot([0, most], [0, most], color=INK, linewidth=1, linestyle=(0, (4, 3)))
+    canvas.x_numbers("tokens that the router expected to be cached")
+    canvas.y_numbers("tokens that were")
+    canvas.axes.set_xlim(left=0)
+    canvas.axes.set_ylim(bottom=0)
+    return _chart(
+        canvas,
+        "Predicted against delivered",
+        "Each dot is one answered turn (a sample of at most 1,000 per arm). On the dashed line the "
+        "router was right. Below it a pod had lost what it was chosen for; above it, it had more "
+        "than the router knew.",
+        words.believed(arms),
+    )
+
+
+def _kv_usage(arms: Arms) -> Chart | None:
+    """Draw the fullest pod's KV usage along the run, with a band down to the emptiest."""
+    if not any(np.isfinite(view.memory.fullest).sum() > 2 for view in arms.values()):
+        return None
+    canvas = Canvas("memory")
+    for number, view in enumerate(arms.values()):
+        memory = view.memory
+        canvas.axes.fill_between(
+            memory.at, memory.emptiest, memory.fullest,
+            color=colour(number), alpha=0.13, linewidth=0,
+        )  # fmt: skip
+        canvas.axes.plot(
+            memory.at, memory.fullest, color=colour(number), linestyle=line_style(number)
+        )
+    canvas.y_share("KV blocks in use")
+    canvas.x_moments("time in the run")
+    return _chart(
+        canvas,
+        "KV cache in use",
+        "Blocks that running requests hold, as the pods report them every second. The line is the "
+        "fullest pod, the band reaches down to the emptiest. Near 100 % requests wait, or lose "
+        "their blocks. Cached prefixes that nobody uses count as free.",
+        words.kv_usage(arms),
+    )
+
+
+def _evictions(arms: Arms) -> Chart | None:
+    """Draw how many cached blocks were given up, along the run."""
+    if not any(len(view.memory.evictions) > 2 for view in arms.values()):
+        return None
+    canvas = Canvas("evictions")
+    for number, view in enumerate(arms.values()):
+        memory = view.memory
+        canvas.axes.plot(
+            memory.evictions_at, memory.evictions, color=colour(number),
+            linestyle=line_style(number),
+        )  # fmt: skip
+    canvas.y_numbers("blocks per second")
+    canvas.axes.set_ylim(bottom=0)
+    canvas.x_moments("time in the run")
+    return _chart(
+        canvas,
+        "Evictions",
+        "Cached blocks that were given up to make room, over all pods. As long as nothing is "
+        "evicted, every miss is one of placement; once the caches are full, some are of memory.",
+        words.evictions(arms),
     )
 
 

@@ -23,6 +23,7 @@ from kvbench.records.validity import Limits
 from kvbench.report import words
 from kvbench.report.canvas import ARMS, line_style
 from kvbench.report.charts import charts
+from kvbench.report.numbers import cards, judgement
 from kvbench.report.table import COLUMNS
 from kvbench.report.view import SLOWEST, name_arms, view_run
 from kvbench.units import format_number, format_seconds, format_share
@@ -95,17 +96,23 @@ def render_page(arms: Arms, limits: Limits = _LIMITS) -> str:
     return environment.get_template("page.html.jinja").render(
         title=_title(arms),
         facts=_facts(arms),
-        reasons=[(arm, view.reasons) for arm, view in arms.items() if view.reasons],
+        judgement=judgement(arms, words.checked(arms, limits)),
+        cards=cards(arms),
         columns=COLUMNS,
         rows=[_row(number, arm, view) for number, (arm, view) in enumerate(arms.items())],
         headline=words.headline(arms),
         several=len(arms) > 1,
         swatches=[_Swatch.of(number, arm) for number, arm in enumerate(arms)],
         charts=[(chart, Markup(chart.svg)) for chart in charts(arms, limits.lateness_p99_s)],  # noqa: S704 - our own drawing
+        gates=[
+            (arm, result)
+            for arm, view in arms.items()
+            if view.verdict is not None
+            for result in view.verdict.gates
+        ],
         failures=[(arm, view.failures) for arm, view in arms.items() if view.failures],
         slowest=_slowest(arms),
         runs=[(arm, _run_facts(view)) for arm, view in arms.items()],
-        checked=words.checked(arms, limits),
         version=__version__,
     )
 
@@ -116,10 +123,12 @@ class _Swatch:
 
     arm: str
     style: str
+    colour: str
 
     @classmethod
     def of(cls, number: int, arm: str) -> _Swatch:
-        return cls(arm, f"border-top: 3px {line_style(number)} var(--arm-{number % ARMS})")
+        colour = f"var(--arm-{number % ARMS})"
+        return cls(arm, f"border-top: 3px {line_style(number)} {colour}", colour)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,18 +13,27 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from kvbench.records.reader import read_frame
-from kvbench.records.stats import latencies, quantiles
-from kvbench.records.summary import Summary, summarise
-from kvbench.records.validity import Limits, validity
+from kvbench.records.evidence import read_evidence
+from kvbench.records.intervals import (
+    Interval,
+    excess_by_session,
+    quantile_interval,
+    sum_interval,
+)
+from kvbench.records.stats import latencies, quantile, quantiles
+from kvbench.records.verdict import Verdict, read_verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from kvbench.records.evidence import Evidence
     from kvbench.records.manifest import Manifest
     from kvbench.records.run import RunFolder
+    from kvbench.records.server import ServerSeries
+    from kvbench.records.summary import Summary
+    from kvbench.records.validity import Limits
 
 TURNS_SHOWN = 50
 CURVE_POINTS = 250
@@ -62,6 +71,56 @@ class Series:
     ttft_low: NDArray[np.float64]
     ttft_mid: NDArray[np.float64]
     ttft_high: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A number with its interval of 95 %; NaN is unknown, None: it is counted, not estimated."""
+
+    value: float
+    interval: Interval | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Believed:
+    """What the router believed to be cached, and what was.
+
+    Attributes:
+        predicted: Tokens of a sample of answered turns.
+        delivered: Cached tokens of the same.
+        turns: Answered turns for which both are known.
+        exact: Of those, the share in which both are equal to less than one block.
+        predicted_tokens: Of all of them.
+        missing_tokens: Predicted and not found, of all of them.
+        surprise_tokens: Found and not predicted, of all of them.
+    """
+
+    predicted: NDArray[np.float64]
+    delivered: NDArray[np.float64]
+    turns: int
+    exact: float
+    predicted_tokens: int
+    missing_tokens: int
+    surprise_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What the pods said of their KV cache over the run; empty where they said nothing.
+
+    Attributes:
+        at: Seconds of the run.
+        fullest: Referenced share of the fullest pod's blocks.
+        emptiest: Of the emptiest pod's.
+        evictions_at: Middles of the stretches between two looks.
+        evictions: Blocks given up per second in them, over all pods.
+    """
+
+    at: NDArray[np.float64]
+    fullest: NDArray[np.float64]
+    emptiest: NDArray[np.float64]
+    evictions_at: NDArray[np.float64]
+    evictions: NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +162,13 @@ class RunView:
         last_turn: The highest turn number, shown or not.
         uncached: Uncached prompt tokens of a sample of answered turns.
         uncached_ttft_s: Their TTFT.
+        by_hit_share: Along the share of a turn's prompt that was cached, in tenths.
+        hit_rate: Of all turns, with its interval.
+        ttft_p95: Likewise.
+        tpot_p95: Likewise.
+        believed: What the router predicted, and what was delivered.
+        memory: What the pods said of their KV cache.
+        verdict: What its gates said last; None if they were never asked.
         slowest: The slowest answered turns, slowest first.
         failures: The failed ones, by kind.
     """
@@ -117,6 +183,13 @@ class RunView:
     last_turn: int
     uncached: NDArray[np.float64]
     uncached_ttft_s: NDArray[np.float64]
+    by_hit_share: Series
+    hit_rate: Estimate
+    ttft_p95: Estimate
+    tpot_p95: Estimate
+    believed: Believed
+    memory: Memory
+    verdict: Verdict | None
     slowest: tuple[SlowTurn, ...]
     failures: tuple[Failure, ...]
 
@@ -127,9 +200,12 @@ def view_run(folder: RunFolder, limits: Limits) -> RunView:
     Raises:
         InputError: Its files cannot be read.
     """
-    manifest = folder.read_manifest()
-    frame, damage = read_frame(folder)
-    summary = summarise(frame, manifest)
+    return view(read_evidence(folder, limits))
+
+
+def view(evidence: Evidence) -> RunView:
+    """Fold what was read of a run."""
+    manifest, frame, summary = evidence.manifest, evidence.frame, evidence.summary
     turns = frame["turn"].to_numpy(dtype=np.float64)
     sampled = _sample(
         frame[frame["ok"] & frame["ttft_s"].notna() & frame["uncached_tokens"].notna()]
@@ -137,7 +213,7 @@ def view_run(folder: RunFolder, limits: Limits) -> RunView:
     return RunView(
         manifest=manifest,
         summary=summary,
-        reasons=tuple(validity(summary, manifest, damage, limits)),
+        reasons=evidence.reasons,
         ttft=_curve(latencies(frame, "ttft_s")),
         lateness=_curve(frame["lateness_s"].dropna().to_numpy(dtype=np.float64)),
         by_turn=_series(frame[turns <= TURNS_SHOWN], turns[turns <= TURNS_SHOWN]),
@@ -145,6 +221,13 @@ def view_run(folder: RunFolder, limits: Limits) -> RunView:
         last_turn=int(turns.max()) if len(turns) else 0,
         uncached=sampled["uncached_tokens"].to_numpy(dtype=np.float64),
         uncached_ttft_s=sampled["ttft_s"].to_numpy(dtype=np.float64),
+        by_hit_share=_by_hit_share(frame),
+        hit_rate=_hit_rate(frame, summary),
+        ttft_p95=_p95(frame, "ttft_s"),
+        tpot_p95=_p95(frame, "tpot_s"),
+        believed=_believed(frame, manifest.block_size or 1),
+        memory=_memory(evidence.server),
+        verdict=read_verdict(evidence.folder),
         slowest=_slowest(frame),
         failures=_failures(frame, summary),
     )
@@ -205,6 +288,88 @@ def _series(frame: pd.DataFrame, at: NDArray[np.float64]) -> Series:
         ttft_mid=mid,
         ttft_high=high,
     )
+
+
+def _by_hit_share(frame: pd.DataFrame) -> Series:
+    """Return the answered turns by the tenth of the prompt that was cached; not fewer than 3."""
+    known = frame[frame["ok"] & frame["hit_share"].notna() & frame["ttft_s"].notna()]
+    tenths = np.minimum(known["hit_share"].to_numpy(dtype=np.float64) // 0.1, 9.0) * 0.1 + 0.05
+    places, counts = np.unique(tenths.round(2), return_counts=True)
+    kept = np.isin(tenths.round(2), places[counts >= 3])
+    return _series(known[kept], tenths[kept].round(2))
+
+
+def _hit_rate(frame: pd.DataFrame, summary: Summary) -> Estimate:
+    if summary.hits.rate is None:
+        return Estimate(np.nan)
+    known = frame[frame["cached_tokens"].notna() & frame["prompt_tokens"].notna()]
+    columns = known[["cached_tokens", "prompt_tokens"]].to_numpy(dtype=np.float64)
+    return Estimate(
+        summary.hits.rate,
+        sum_interval(columns, _codes(known), lambda sums: sums[:, 0] / sums[:, 1], seed=0),
+    )
+
+
+def _p95(frame: pd.DataFrame, column: str) -> Estimate:
+    values = frame[column].to_numpy(dtype=np.float64, copy=True)
+    values[~frame["ok"].to_numpy(dtype=bool)] = np.inf
+    known = ~np.isnan(values)
+    values, sessions = values[known], _codes(frame)[known]
+    if not len(values):
+        return Estimate(np.nan)
+    interval = quantile_interval(values, excess_by_session(values, sessions, 0.95), 0.95)
+    return Estimate(quantile(values, 0.95), interval)
+
+
+def _codes(frame: pd.DataFrame) -> NDArray[np.int64]:
+    codes, _ = frame["session"].factorize()
+    return np.asarray(codes, dtype=np.int64)
+
+
+def _believed(frame: pd.DataFrame, block: int) -> Believed:
+    known = frame[frame["ok"] & frame["predicted_tokens"].notna() & frame["cached_tokens"].notna()]
+    predicted = known["predicted_tokens"].to_numpy(dtype=np.float64)
+    apart = known["cached_tokens"].to_numpy(dtype=np.float64) - predicted
+    sampled = _sample(known)
+    return Believed(
+        predicted=sampled["predicted_tokens"].to_numpy(dtype=np.float64),
+        delivered=sampled["cached_tokens"].to_numpy(dtype=np.float64),
+        turns=len(known),
+        exact=float((np.abs(apart) < block).mean()) if len(known) else 0.0,
+        predicted_tokens=int(predicted.sum()),
+        missing_tokens=int(-np.minimum(apart, 0).sum()),
+        surprise_tokens=int(np.maximum(apart, 0).sum()),
+    )
+
+
+def _memory(server: Mapping[str, ServerSeries]) -> Memory:
+    """Bring the pods' looks, each taken a moment after the other, to the first pod's moments."""
+    pods = [series for series in server.values() if series.kind == "pod"]
+    none = np.empty(0)
+    at = next((pod.at_s for pod in pods if "kv_usage" in pod.numbers), none)
+    usage = [_at(pod, "kv_usage", at) for pod in pods]
+    fullest = emptiest = none
+    if len(at):
+        fullest, emptiest = np.fmax.reduce(usage), np.fmin.reduce(usage)
+    looks = next((pod.at_s for pod in pods if "evictions" in pod.numbers), none)
+    counts = [_at(pod, "evictions", looks) for pod in pods]
+    together = np.sum(counts, axis=0) if len(looks) else none
+    return Memory(
+        at=at,
+        fullest=fullest,
+        emptiest=emptiest,
+        evictions_at=(looks[1:] + looks[:-1]) / 2,
+        evictions=np.diff(together) / np.maximum(np.diff(looks), 1e-9),
+    )
+
+
+def _at(pod: ServerSeries, word: str, moments: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return a pod's values at other moments; NaN where it never said one."""
+    values = pod.numbers.get(word, np.full(len(pod.at_s), np.nan))
+    known = np.isfinite(values)
+    if not known.any():
+        return np.full(len(moments), np.nan)
+    return np.asarray(np.interp(moments, pod.at_s[known], values[known]), dtype=np.float64)
 
 
 def _sample(frame: pd.DataFrame) -> pd.DataFrame:

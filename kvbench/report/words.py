@@ -172,6 +172,69 @@ def uncached(arms: Arms) -> list[Said]:
     return said
 
 
+def ttft_by_hit_share(arms: Arms) -> list[Said]:
+    """Say the median TTFT of the turns with least and with most of their prompt cached."""
+    return [
+        Said(
+            f"median {format_seconds(mid[0])} with {_tenth(at[0])} of the prompt cached, "
+            f"{format_seconds(mid[-1])} with {_tenth(at[-1])}.",
+            name,
+        )
+        for name, view in arms.items()
+        if len(at := view.by_hit_share.at) > 1 and len(mid := view.by_hit_share.ttft_mid)
+    ]
+
+
+def _tenth(middle: float) -> str:
+    return f"{100 * middle - 5:.0f} to {100 * middle + 5:.0f} %"
+
+
+def believed(arms: Arms) -> list[Said]:
+    """Say how often the router was right, and by how much it was wrong."""
+    said = []
+    for name, view in arms.items():
+        found = view.believed
+        if not found.predicted_tokens:
+            continue
+        lost = format_share(found.missing_tokens / found.predicted_tokens)
+        more = format_number(found.surprise_tokens)
+        right = f"right to a block in {format_share(found.exact)} of {format_number(found.turns)}"
+        said.append(
+            Said(
+                f"{right} turns; {lost} of the predicted tokens were not there, and {more} were "
+                "that nobody had predicted.",
+                name,
+            )
+        )
+    return said
+
+
+def kv_usage(arms: Arms) -> list[Said]:
+    """Say how full the fullest pod was."""
+    return [
+        Said(f"the fullest pod had {format_share(float(np.max(known)))} in use at most.", name)
+        for name, view in arms.items()
+        if len(known := view.memory.fullest[np.isfinite(view.memory.fullest)])
+    ]
+
+
+def evictions(arms: Arms) -> list[Said]:
+    """Say how many blocks were given up, and since when."""
+    said = []
+    for name, view in arms.items():
+        rates, at = view.memory.evictions, view.memory.evictions_at
+        if not len(rates):
+            continue
+        some = np.flatnonzero(rates > 0)
+        if not len(some):
+            said.append(Said("nothing was evicted.", name))
+            continue
+        first = format_seconds(max(float(at[some[0]]), 0.0))
+        most = format_number(float(rates.max()))
+        said.append(Said(f"the first after {first}; at most {most} blocks per second.", name))
+    return said
+
+
 def lateness(arms: Arms, limit_s: float) -> list[Said]:
     """Say how late the generator was beside the limit, and which TTFTs are upper bounds."""
     said = []

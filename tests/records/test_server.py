@@ -57,7 +57,7 @@ def _series(values, word="hits", zero=100.0):
 def test_a_counter_goes_on_over_a_restart_and_the_restart_is_seen():
     """What was counted before is kept."""
     series = _series([10, 14, 3, 9, None, 1])
-    assert list(series.values["hits"][[0, 1, 2, 3, 5]]) == [10, 14, 17, 23, 24]
+    assert list(series.numbers["hits"][[0, 1, 2, 3, 5]]) == [10, 14, 17, 23, 24]
     assert series.restarts == (2.0, 5.0)
     assert series.gained("hits") == 14
     assert series.silent == 1

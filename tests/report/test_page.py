@@ -50,7 +50,7 @@ def test_the_table_holds_the_exact_statistics_of_the_rows(three):
         assert cells == [
             arm,
             "240",
-            f"{format_share(rate)} / {format_share(ceiling)}",
+            f"{100 * rate:.1f} / {format_share(ceiling)}",
             format_seconds(ttft[120 - 1]),
             format_seconds(ttft[228 - 1]),
             format_seconds(ttft[238 - 1]),
@@ -104,7 +104,7 @@ def test_charts_follow_the_readers_theme(three):
     """No colour is fixed in a drawing: light, dark and paper choose their own."""
     drawings = re.findall(r"<svg.*?</svg>", three[1], flags=re.DOTALL)
 
-    assert len(drawings) == 7
+    assert len(drawings) == 9
     for drawing in drawings:
         assert not re.search(r"#[0-9a-fA-F]{6}|rgb\(", drawing)
         assert "var(--arm-2)" in drawing
