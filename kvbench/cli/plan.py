@@ -146,7 +146,7 @@ def _first_turns(plan: Plan, top: Ceiling, show: int) -> Table:
 
     table = Table(title="the first turns", title_justify="left", box=None)
     for name in ("due", "session", "turn", "group"):
-        table.add_column(name, no_wrap=True)
+        table.add_column(name, no_wrap=True, max_width=18)
     for name in ("prompt", "cached", "answer"):
         table.add_column(name, justify="right", no_wrap=True)
     for turn in plan.turns[:show]:

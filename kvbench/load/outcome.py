@@ -103,6 +103,7 @@ def unsent(
         error="not_sent",
         error_message="the run ended before its turn came",
         planned_prompt_tokens=expected.prompt_tokens,
+        dropped_tokens=turn.dropped_tokens,
         ceiling_tokens=expected.cached_tokens,
         max_tokens=turn.max_tokens,
         request_id=request_id,

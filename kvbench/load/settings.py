@@ -39,7 +39,7 @@ class Option:
 
 OPTIONS = (
     Option("--workload", "", "Workload file to send (this or --trace)"),
-    Option("--trace", "", "Mooncake trace to replay (this or --workload)"),
+    Option("--trace", "", "Trace or plan file to replay (this or --workload)"),
     Option("--limit", "", "Send only the first N turns, or rows of a trace"),
     Option("--speed", "1", "Replay a trace this many times faster than recorded"),
     Option("--seed", "", "Root seed; empty: the workload's own"),

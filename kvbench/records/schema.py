@@ -56,6 +56,8 @@ class TurnRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # it hol
         error_message: A sentence for people, None if answered.
         finish_reason: As the server gave it.
         planned_prompt_tokens: Prompt tokens by the plan and our tokenizer; None if it has none.
+        dropped_tokens: Of the conversation, what the client left out to make the prompt fit; None
+            is unknown.
         prompt_tokens: By `usage`.
         cached_tokens: By `usage.prompt_tokens_details`; None is unknown.
         completion_tokens: By `usage`.
@@ -86,6 +88,7 @@ class TurnRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # it hol
     error_message: str | None = None
     finish_reason: str | None = None
     planned_prompt_tokens: int | None = None
+    dropped_tokens: int | None = None
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     completion_tokens: int | None = None

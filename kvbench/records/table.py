@@ -53,6 +53,7 @@ SCHEMA = pa.schema(
         pa.field("error_message", _NAME),
         pa.field("finish_reason", _NAME),
         pa.field("planned_prompt_tokens", pa.int64()),
+        pa.field("dropped_tokens", pa.int64()),
         pa.field("prompt_tokens", pa.int64()),
         pa.field("cached_tokens", pa.int64()),
         pa.field("completion_tokens", pa.int64()),

@@ -98,6 +98,8 @@ class PlannedTurn:
     @property
     def dropped_tokens(self) -> int:
         """Tokens of the conversation that the client left out to make the prompt fit."""
+        if not self.conversation_tokens:
+            return 0
         return max(self.conversation_tokens - self.content_tokens, 0)
 
     @property

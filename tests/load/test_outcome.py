@@ -41,6 +41,7 @@ def test_a_turn_that_was_not_sent_has_no_times_but_the_intended_one():
     assert (row.index, row.session, row.turn, row.worker, row.intended_s) == (5, "s", 2, 3, 7.0)
     assert (row.sent_s, row.end_s, row.status, row.pod) == (None, None, None, None)
     assert (row.error, row.planned_prompt_tokens, row.ceiling_tokens) == ("not_sent", 100, 64)
+    assert row.dropped_tokens == 0
 
 
 def test_the_row_of_an_answer_has_its_times_from_the_start_of_the_run():
