@@ -10,25 +10,21 @@ from hypothesis import strategies as st
 from kvbench.workload.distributions import Choice, Constant, Exponential, LogNormal, Normal, Uniform
 from kvbench.workload.distributions import Zipf as ZipfNumber
 from kvbench.workload.spec import (
-    Append,
     BurstArrival,
     ConstantArrival,
-    DropOldest,
     EvenPopularity,
     GammaArrival,
-    Gist,
-    GistRecent,
     PoissonArrival,
     PrefixLevel,
     Sessions,
     Subagents,
-    Summary,
     Tools,
     UniformPopularity,
     UsersArrival,
     Workload,
     ZipfPopularity,
 )
+from kvbench.workload.strategies import Append, DropOldest, Gist, GistRecent, Summary
 
 CHAT = """\
 name: chat

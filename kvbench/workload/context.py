@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from kvbench.workload.plan import Message, Segment
-from kvbench.workload.spec import Append, Context, DropOldest, Gist, GistRecent, Summary
+from kvbench.workload.strategies import Append, Context, DropOldest, Gist, GistRecent, Summary
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from pydantic import TypeAdapter, ValidationError
 
 from kvbench.errors import InputError
-from kvbench.workload import distributions, spec
+from kvbench.workload import distributions, spec, strategies
 from kvbench.workload.yaml_file import YamlFile, read_yaml
 
 if TYPE_CHECKING:
@@ -62,10 +62,10 @@ _OWNERS: dict[str, type] = {
     "users": spec.UsersArrival,
     "tools": spec.Tools,
     "subagents": spec.Subagents,
-    "drop_oldest": spec.DropOldest,
-    "gist": spec.Gist,
-    "gist_recent": spec.GistRecent,
-    "summary": spec.Summary,
+    "drop_oldest": strategies.DropOldest,
+    "gist": strategies.Gist,
+    "gist_recent": strategies.GistRecent,
+    "summary": strategies.Summary,
     "working_set": spec.WorkingSet,
     "empirical": distributions.Empirical,
     "uniform": distributions.Uniform,

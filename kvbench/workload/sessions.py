@@ -19,7 +19,7 @@ from kvbench.workload.context import condensed, fit, outgrown, tokens_of
 from kvbench.workload.distributions import draw_whole
 from kvbench.workload.drafts import Draft
 from kvbench.workload.plan import Message, Segment, reasoning_key
-from kvbench.workload.spec import Summary
+from kvbench.workload.strategies import Summary
 from kvbench.workload.tree import descend
 
 if TYPE_CHECKING:

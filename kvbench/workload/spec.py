@@ -22,6 +22,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from kvbench.units import parse_seconds
 from kvbench.workload.distributions import STRICT, Constant, Distribution, FileNumbers
 from kvbench.workload.plan import Api  # noqa: TC001 - the parser reads annotations as it runs
+from kvbench.workload.strategies import APPEND, Append, Context, Size, by_kind
 
 _ONE, _NONE = Constant(1), Constant(0)
 
@@ -32,7 +33,6 @@ _Rate = Annotated[float, Field(strict=True, allow_inf_nan=False, gt=0, le=100_00
 _Share = Annotated[float, Field(strict=True, allow_inf_nan=False, gt=0, lt=1)]
 _Weight = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=0, le=1e9)]
 _Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
-_Size = Annotated[int, Field(strict=True, ge=1, le=1_000_000_000_000)]
 _Name = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=80)]
 
 
@@ -220,89 +220,6 @@ class Sessions:
 
 
 @dataclass(frozen=True, slots=True)
-class Append:
-    """Everything is sent, however long it has become."""
-
-    __pydantic_config__ = STRICT
-    kind: Literal["append"] = "append"
-
-
-@dataclass(frozen=True, slots=True)
-class DropOldest:
-    """The oldest messages after the shared prefix go, until the rest fits."""
-
-    __pydantic_config__ = STRICT
-    window: _Size
-    kind: Literal["drop_oldest"] = "drop_oldest"
-
-
-@dataclass(frozen=True, slots=True)
-class Gist:
-    """The first `keep` tokens stay, and the question."""
-
-    __pydantic_config__ = STRICT
-    window: _Size
-    keep: _Size
-    kind: Literal["gist"] = "gist"
-
-    def __post_init__(self) -> None:
-        _fits(self.window, self.keep)
-
-
-@dataclass(frozen=True, slots=True)
-class GistRecent:
-    """The first `keep` tokens stay, the last messages of at most `recent` tokens, the question."""
-
-    __pydantic_config__ = STRICT
-    window: _Size
-    keep: _Size
-    recent: _Size
-    kind: Literal["gist_recent"] = "gist_recent"
-
-    def __post_init__(self) -> None:
-        _fits(self.window, self.keep + self.recent)
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """The model is asked for a summary of `tokens`, which then stands for what came before.
-
-    The last messages of at most `recent` tokens stay beside it.
-    """
-
-    __pydantic_config__ = STRICT
-    window: _Size
-    tokens: _Size
-    recent: Annotated[int, Field(strict=True, ge=0)] = 0
-    kind: Literal["summary"] = "summary"
-
-    def __post_init__(self) -> None:
-        _fits(self.window, self.tokens + self.recent)
-
-
-def _fits(window: int, kept: int) -> None:
-    """Raise ValueError where a strategy keeps as much as made it necessary."""
-    if kept >= window:
-        raise ValueError(
-            f"expected to keep less than the window of {window:,} tokens, got {kept:,}"
-        )
-
-
-def _tagged(raw: object) -> object:
-    """Turn `{poisson: {…}}` into `{kind: poisson, …}`."""
-    if isinstance(raw, dict) and len(raw) == 1:
-        ((kind, body),) = raw.items()
-        return {**body, "kind": kind} if isinstance(body, dict) else {"kind": kind}
-    return {"kind": ", ".join(map(str, raw))} if isinstance(raw, dict) else {"kind": raw}
-
-
-Context = Annotated[
-    Annotated[Append | DropOldest | Gist | GistRecent | Summary, Field(discriminator="kind")],
-    BeforeValidator(_tagged),
-]
-
-
-@dataclass(frozen=True, slots=True)
 class ConstantArrival:
     """One session every 1/rate seconds."""
 
@@ -427,7 +344,7 @@ Arrival = Annotated[
         | UsersArrival,
         Field(discriminator="kind"),
     ],
-    BeforeValidator(_tagged),
+    BeforeValidator(by_kind),
 ]
 
 ENDING = (RampArrival, LadderArrival, ReplayArrival)
@@ -439,7 +356,7 @@ class WorkingSet:
     """How many tokens the prefix tree has: `capacity` (of the pods' caches, say) × `times`."""
 
     __pydantic_config__ = STRICT
-    capacity: _Size
+    capacity: Size
     times: Annotated[float, Field(strict=True, allow_inf_nan=False, gt=0, le=1e6)] = 1.0
 
     @property
@@ -482,7 +399,7 @@ class Workload:
     history: Literal["planned", "answers"] = "planned"
     seed: Annotated[int, Field(strict=True, ge=0, lt=2**64)] = 0
     prefixes: Annotated[tuple[PrefixLevel, ...], Field(max_length=16)] = ()
-    context: Context = Append()
+    context: Context = APPEND
     target_hit_rate: _Share | None = None
     working_set: Annotated[WorkingSet, BeforeValidator(_working_set)] | None = None
     gates: Annotated[tuple[str, ...], Field(max_length=100)] = ()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kvbench.workload.context import beginning, condensed, fit, merged, outgrown, recent, tokens_of
 from kvbench.workload.plan import Message, Segment
-from kvbench.workload.spec import Append, DropOldest, Gist, GistRecent, Summary
+from kvbench.workload.strategies import Append, DropOldest, Gist, GistRecent, Summary
 
 
 def message(role, tokens, key):

@@ -16,15 +16,14 @@ from kvbench.workload.plan import Segment
 from kvbench.workload.render import Renderer
 from kvbench.workload.spec import (
     ConstantArrival,
-    GistRecent,
     PrefixLevel,
     Sessions,
     Subagents,
-    Summary,
     Tools,
     UsersArrival,
     Workload,
 )
+from kvbench.workload.strategies import GistRecent, Summary
 
 SHIPPED = Tokenizer.load()
 TALK = Workload(
