@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from kvbench.workload.reading import Format  # noqa: TC001 - typer reads the annotations
+from kvbench.workload.formats import Format  # noqa: TC001 - typer reads the annotations
 
 if TYPE_CHECKING:
     from kvbench.workload.plan import Plan

@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
-from kvbench.policies.table import DEFAULT, POLICIES
+from kvbench.policies.names import DEFAULT, NAMES
 
 
 def router(
     pod: Annotated[
         list[str], typer.Option("--pod", help="URL of a pod, http://HOST:PORT; once for each.")
     ],
-    policy: str = typer.Option(DEFAULT, help=f"Which pod gets a request: {', '.join(POLICIES)}."),
+    policy: str = typer.Option(DEFAULT, help=f"Which pod gets a request: {', '.join(NAMES)}."),
     host: str = typer.Option("127.0.0.1", help="Address to listen on."),
     port: int = typer.Option(0, min=0, max=65535, help="Port to listen on; 0 takes a free one."),
     seed: int = typer.Option(0, help="Seed of random choices."),

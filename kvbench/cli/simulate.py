@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvbench.policies.table import DEFAULT, POLICIES
+from kvbench.policies.names import DEFAULT, NAMES
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -28,7 +28,7 @@ def simulate(
     ] = None,
     block_size: Annotated[int, typer.Option(min=1, help="Tokens per KV block.")] = 16,
     policy: Annotated[
-        str, typer.Option(help=f"Which pod gets a request: {', '.join(POLICIES)}.")
+        str, typer.Option(help=f"Which pod gets a request: {', '.join(NAMES)}.")
     ] = DEFAULT,
     serial: Annotated[
         bool, typer.Option("--serial", help="Send each request when the one before has ended.")

@@ -31,7 +31,8 @@ from kvbench.oracle.pod import VirtualPod
 from kvbench.oracle.row import Row, Tally
 from kvbench.oracle.script import KEY_TOKENS
 from kvbench.policies.decision import Decision, Outcome, RouteRequest
-from kvbench.policies.table import DEFAULT, make_policy
+from kvbench.policies.names import DEFAULT
+from kvbench.policies.table import make_policy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

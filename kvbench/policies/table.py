@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kvbench.errors import InputError
 from kvbench.policies.balance import LeastLoad, PowerOfTwo, Random, RoundRobin
 from kvbench.policies.hashing import BoundedLoad, Session
+from kvbench.policies.names import DEFAULT, NAMES
 from kvbench.policies.prefix_cost import PrefixCost
 from kvbench.policies.prefix_estimate import PrefixEstimate
 from kvbench.seeds import rng
@@ -28,8 +29,6 @@ POLICIES: dict[str, Callable[[random.Random], Policy]] = {
     "prefix_cost": PrefixCost,
 }
 
-DEFAULT = "prefix_cost"
-
 
 def make_policy(name: str, seed: int) -> Policy:
     """Return a new policy of that name, its chance drawn from `seed`.
@@ -39,7 +38,7 @@ def make_policy(name: str, seed: int) -> Policy:
     """
     if name not in POLICIES:
         raise InputError(
-            f"policy: expected one of {', '.join(POLICIES)}, got {name!r}",
+            f"policy: expected one of {', '.join(NAMES)}, got {name!r}",
             hint=f"{DEFAULT} is the default",
         )
     return POLICIES[name](rng(seed, "policy", name))

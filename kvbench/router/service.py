@@ -26,7 +26,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from kvbench.errors import InputError
 from kvbench.http.server import Server, serve
 from kvbench.policies.decision import RouteRequest
-from kvbench.policies.table import DEFAULT
+from kvbench.policies.names import DEFAULT
 from kvbench.router.address import parse_address
 from kvbench.router.answers import answer_json, refuse
 from kvbench.router.fetch import Answer, fetch

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from kvbench.errors import InputError
 from kvbench.gates.compare import ArmRun, Round
-from kvbench.policies.table import POLICIES
+from kvbench.policies.names import NAMES
 from kvbench.records.evidence import read_evidence
 from kvbench.records.run import RunFolder
 from kvbench.records.validity import Limits
@@ -80,9 +80,9 @@ def check_arms(arms: Sequence[str]) -> None:
         InputError: It is so.
     """
     for arm in arms:
-        if not is_target(arm) and arm not in POLICIES:
+        if not is_target(arm) and arm not in NAMES:
             raise InputError(
-                f"expected a URL, a run folder or one of {', '.join(POLICIES)}, got {arm!r}",
+                f"expected a URL, a run folder or one of {', '.join(NAMES)}, got {arm!r}",
                 hint="kvbench compare round_robin prefix_cost --workload workloads/chat.yaml",
             )
     if len({is_target(arm) for arm in arms}) > 1:

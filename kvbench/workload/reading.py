@@ -8,7 +8,7 @@ taken as the format was published, and a note says so. A trace without times get
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal
 
 from kvbench import seeds
 from kvbench.text.tokenizer import Tokenizer
@@ -19,11 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-Format: TypeAlias = Literal[
-    "plan", "mooncake", "bailian", "weka", "tracelab", "tracelab-rounds", "sharegpt", "messages",
-    "aiperf", "aiperf-dag", "azure", "burstgpt", "inference-perf", "production-stack",
-]  # fmt: skip
-"""The formats of traces; the last two become workloads."""
+    from kvbench.workload.formats import Format
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

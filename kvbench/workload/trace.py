@@ -15,9 +15,10 @@ from kvbench.errors import InputError
 from kvbench.workload import tracelab
 from kvbench.workload.aiperf_dag import draft_dag
 from kvbench.workload.drafts import Draft, assemble
+from kvbench.workload.formats import Format
 from kvbench.workload.hash_rows import draft_hash_rows
 from kvbench.workload.plan_file import read_plan_file
-from kvbench.workload.reading import Format, Reading, TraceOptions
+from kvbench.workload.reading import Reading, TraceOptions
 from kvbench.workload.token_logs import AZURE, BURST_GPT, draft_token_log
 from kvbench.workload.trace_lines import opened
 from kvbench.workload.transcripts import draft_aiperf, draft_messages, draft_share_gpt

@@ -1,6 +1,8 @@
 """The command line explains itself."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -28,3 +30,11 @@ def test_every_option_of_every_verb_is_explained(verb):
 def test_the_readme_lists_the_verbs_that_there_are():
     """Neither more nor fewer."""
     assert sorted(re.findall(r"^\| `kvbench ([a-z-]+)` \|", README, re.MULTILINE)) == sorted(VERBS)
+
+
+def test_the_command_line_is_there_at_once():
+    """What a verb needs is imported when it runs: `--help` must not wait for charts."""
+    code = "import sys, kvbench.cli.main; print(*sys.modules)"
+    loaded = subprocess.check_output([sys.executable, "-c", code], text=True)
+    heavy = {"numpy", "pandas", "pydantic", "matplotlib", "tokenizers", "uvloop", "locust"}
+    assert heavy & set(loaded.split()) == set()

@@ -11,7 +11,8 @@ from policies.fleet import play
 
 from kvbench.errors import InputError
 from kvbench.policies.decision import Outcome, PodState, Reason, RouteRequest
-from kvbench.policies.table import DEFAULT, POLICIES, make_policy
+from kvbench.policies.names import DEFAULT, NAMES
+from kvbench.policies.table import POLICIES, make_policy
 
 every_policy = pytest.mark.parametrize("name", list(POLICIES))
 
@@ -47,6 +48,11 @@ histories = st.lists(st.tuples(requests, fleets, outcomes, st.booleans()), max_s
 def cold(number: int, session: str | None = None) -> RouteRequest:
     """Return a prompt that shares nothing with any other."""
     return RouteRequest(f"r{number}", "m", (number * 2, number * 2 + 1), 64, 150, session)
+
+
+def test_every_name_has_its_policy():
+    """The command line knows the names alone."""
+    assert tuple(POLICIES) == NAMES
 
 
 @every_policy
