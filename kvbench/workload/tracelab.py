@@ -39,6 +39,8 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=10_000_000)]
 
 
 class _Event(msgspec.Struct, frozen=True):
+    """Something that happened in a round, and when."""
+
     timestamp: str
 
 

@@ -76,21 +76,29 @@ class ChatMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _ShareGptTurn(msgspec.Struct, frozen=True):
+    """What somebody said."""
+
     who: str = msgspec.field(name="from")
     value: str | None = None
 
 
 class _ShareGpt(msgspec.Struct, frozen=True):
+    """One conversation of ShareGPT."""
+
     conversations: list[_ShareGptTurn]
 
 
 class _Body(msgspec.Struct, frozen=True, kw_only=True):
+    """The body of a request to OpenAI's API."""
+
     messages: list[ChatMessage]
     max_tokens: _Length | None = None
     max_completion_tokens: _Length | None = None
 
 
 class _MessageList(msgspec.Struct, frozen=True, kw_only=True):
+    """One message list, by itself or as the body of a batch file's line."""
+
     messages: list[ChatMessage] = []
     body: _Body | None = None  # as a batch file has it
     max_tokens: _Length | None = None
@@ -99,6 +107,8 @@ class _MessageList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _AiperfTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """One turn of AIPerf: what is new in it."""
+
     text: str | None = None
     texts: list[str] = []
     delay: _Milliseconds = 0.0
@@ -108,6 +118,8 @@ class _AiperfTurn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _AiperfSession(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of AIPerf."""
+
     turns: Annotated[list[_AiperfTurn], msgspec.Meta(min_length=1)]
     session_id: str | int | None = None
 
