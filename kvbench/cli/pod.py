@@ -61,6 +61,7 @@ def pod(
     Example: kvbench pod --port 8001 --profile llama-3.1-8b-h100 --dev-mode
     """
     import asyncio
+    import gc
     import logging
 
     import uvloop
@@ -113,6 +114,7 @@ def pod(
         starting = asyncio.ensure_future(service.start(host, port))
         await asyncio.wait({stop, starting}, return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
+            gc.freeze()  # what is here now stays: collections need not look at it, and are short
             print(f"ready {starting.result()}", flush=True)
             await stop
         starting.cancel()

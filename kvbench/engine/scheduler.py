@@ -55,33 +55,36 @@ if TYPE_CHECKING:
 
 
 class _Sequence:
-    """A request in the engine: its tokens, its blocks, how far it is."""
+    """A request in the engine: its tokens, its blocks, how far it is.
+
+    Every step reads `length` and `most` of every request, so they are kept: tokens so far, which
+    are the chain's, and how many the request may generate.
+    """
 
     __slots__ = (
         "cached_tokens",
         "chain",
         "computed",
         "generated",
+        "length",
+        "most",
         "preemptions",
         "request",
         "table",
         "unreported",
     )
 
-    def __init__(self, request: EngineRequest, chain: Chain) -> None:
+    def __init__(self, request: EngineRequest, chain: Chain, max_model_len: int) -> None:
         self.request = request
         self.chain = chain
         self.table = BlockTable(chain)
         self.computed = 0
         self.generated = 0
+        self.length = len(chain)
+        self.most = min(request.max_tokens, max_model_len - self.length)
         self.preemptions = 0
         self.unreported = 0
         self.cached_tokens = 0
-
-    @property
-    def missing(self) -> int:
-        """Tokens that are there and not computed."""
-        return len(self.chain) - self.computed
 
 
 class _Relay:
@@ -160,7 +163,7 @@ class Engine:
     @property
     def running_tokens(self) -> int:
         """Tokens of the requests in the batch, prompts and answers."""
-        return sum(len(one.chain) for one in self._running)
+        return sum(one.length for one in self._running)
 
     @property
     def waiting(self) -> int:
@@ -184,7 +187,9 @@ class Engine:
             InputError: The request is malformed, its id is taken, or it could never fit.
         """
         self._check_fits(request)
-        sequence = _Sequence(request, chain or _chain_of(request, self.config.block_size))
+        config = self.config
+        chain = chain or _chain_of(request, config.block_size)
+        sequence = _Sequence(request, chain, config.max_model_len)
         self._live[request.id] = sequence
         self._waiting.append(sequence)
 
@@ -210,14 +215,14 @@ class Engine:
         """Run one scheduler step that begins at `now` (seconds)."""
         scheduled, preempted = self._schedule()
         work = [(tokens, sequence.computed) for sequence, tokens in scheduled]
-        outputs = [
-            output
-            for sequence, tokens in scheduled
-            if (output := self._advance(sequence, tokens)) is not None
-        ]
-        ended = {output.request_id for output in outputs if output.finish_reason}
-        if ended:
-            self._running = [item for item in self._running if item.request.id not in ended]
+        outputs, live = [], len(self._live)
+        for sequence, tokens in scheduled:
+            computed = sequence.computed = sequence.computed + tokens
+            if computed == sequence.length:
+                outputs.append(self._generate(sequence))
+        if len(self._live) < live:
+            self._running = [item for item in self._running if item.request.id in self._live]
+        self.counters.generation_tokens += len(outputs)
         self.counters.evictions = self.pool.evictions
         return StepResult(
             began=now,
@@ -237,18 +242,14 @@ class Engine:
         most = min(config.max_num_seqs, config.max_num_batched_tokens)
         if not 0 < len(running) <= most or not all(map(_decodes, running)):
             return 0
-        ends = (
-            min(one.request.max_tokens - one.generated, config.max_model_len - len(one.chain))
-            for one in running
-        )
-        steps = min(ends) - 1
+        steps = min(one.most - one.generated for one in running) - 1
         if self._waiting and len(running) < most:
             head = self._waiting[0].table
             if self._cache.fits(head, self._cache.lookup(head)):
                 return 0
             # What does not fit now will not fit until the pool has changed.
             return min(steps, self._quiet_steps())
-        if sum(self._cache.lacking(one.table, len(one.chain) + steps - 1) for one in running) > (
+        if sum(self._cache.lacking(one.table, one.length + steps - 1) for one in running) > (
             self.pool.free
         ):
             return min(steps, self._quiet_steps())
@@ -262,10 +263,11 @@ class Engine:
         """
         size, due = self.config.block_size, []
         for place, one in enumerate(self._running):
-            length, generated = len(one.chain), one.generated
+            length, generated = one.length, one.generated
             more = range(generated, generated + steps)
             one.chain.extend(map(one.request.next_token, more), steps)
             one.generated += steps
+            one.length += steps
             one.computed += steps
             # With these many tokens a block is full, and with one more another is needed.
             for first in (length + -length % size, length + (1 - length) % size):
@@ -281,7 +283,7 @@ class Engine:
     def _quiet_steps(self) -> int:
         """Return how many decoding steps the pool does not notice."""
         size = self.config.block_size
-        return max(min(len(one.table.blocks) * size - len(one.chain) for one in self._running), 0)
+        return max(min(len(one.table.blocks) * size - one.length for one in self._running), 0)
 
     def _schedule(self) -> tuple[list[tuple[_Sequence, int]], list[_Sequence]]:
         """Hand out the token budget; return who got how much, and who was preempted."""
@@ -293,8 +295,9 @@ class Engine:
         preempted: list[_Sequence] = []
         while len(scheduled) < len(self._running) and budget:
             sequence = self._running[len(scheduled)]
-            tokens = min(sequence.missing, longest, budget)
-            if not self._make_room(sequence, sequence.computed + tokens, preempted):
+            tokens = min(sequence.length - sequence.computed, longest, budget)
+            needed = sequence.computed + tokens
+            if needed >= sequence.table.due and not self._make_room(sequence, needed, preempted):
                 break
             scheduled.append((sequence, tokens))
             budget -= tokens
@@ -304,7 +307,7 @@ class Engine:
             sequence = self._waiting[0]
             hits = self._cache.lookup(sequence.table)
             found = len(hits) * config.block_size
-            tokens = min(len(sequence.chain) - found, longest, budget)
+            tokens = min(sequence.length - found, longest, budget)
             if not self._cache.admit(sequence.table, hits, tokens):
                 break
             self._running.append(self._waiting.popleft())
@@ -334,34 +337,29 @@ class Engine:
             return
         sequence.cached_tokens = found
         if self.config.enable_prefix_caching:
-            self.counters.prefix_cache_queries += len(sequence.chain)
+            self.counters.prefix_cache_queries += sequence.length
             self.counters.prefix_cache_hits += found
 
-    def _advance(self, sequence: _Sequence, tokens: int) -> TokenOutput | None:
-        """Compute `tokens` of a request; if none are missing then, generate one."""
-        sequence.computed += tokens
-        if sequence.missing:
-            return None
-        request = sequence.request
-        token = request.next_token(sequence.generated)
-        if not sequence.generated:
-            self.counters.prompt_tokens += len(sequence.chain)
+    def _generate(self, sequence: _Sequence) -> TokenOutput:
+        """Generate a token for a request whose tokens are all computed."""
+        request, generated = sequence.request, sequence.generated
+        token = request.next_token(generated)
+        if not generated:
+            self.counters.prompt_tokens += sequence.length
+        if sequence.unreported:
+            self.counters.num_preemptions += sequence.unreported
+            sequence.unreported = 0
         sequence.chain.append(token)
-        sequence.generated += 1
-        self.counters.generation_tokens += 1
-        self.counters.num_preemptions += sequence.unreported
-        sequence.unreported = 0
-        reason = self._finish_reason(sequence, token)
+        sequence.length += 1
+        generated = sequence.generated = generated + 1
+        reason: FinishReason | None = None
+        if token in request.stop_token_ids:
+            reason = "stop"
+        elif generated >= sequence.most:
+            reason = "length"
         if reason is not None:
             self._end(sequence, reason)
         return TokenOutput(request.id, (token,), reason, sequence.cached_tokens)
-
-    def _finish_reason(self, sequence: _Sequence, token: int) -> FinishReason | None:
-        """Return why `token` is the last, None where it is not."""
-        if token in sequence.request.stop_token_ids:
-            return "stop"
-        full = len(sequence.chain) >= self.config.max_model_len
-        return "length" if full or sequence.generated >= sequence.request.max_tokens else None
 
     def _end(self, sequence: _Sequence, reason: FinishReason) -> None:
         """Give back what a request held, and forget it."""
@@ -397,7 +395,7 @@ def _decodes(sequence: _Sequence) -> bool:
     """Return whether a request lacks its last token only, and no token can end it early."""
     return (
         sequence.generated > 0
-        and len(sequence.chain) - sequence.computed == 1
+        and sequence.length - sequence.computed == 1
         and not sequence.request.stop_token_ids
     )
 

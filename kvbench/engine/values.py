@@ -8,7 +8,7 @@ simulation) waits until then and hands the tokens out. Names are vLLM's.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -65,9 +65,8 @@ class EngineRequest:
     mm_hashes: tuple[tuple[str, int, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TokenOutput:
-    """What a step brought to one request.
+class TokenOutput(NamedTuple):
+    """What a step brought to one request; there are so many that it is a tuple.
 
     Attributes:
         request_id: Whose it is.

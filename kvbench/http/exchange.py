@@ -179,7 +179,7 @@ class Exchange:
             return
         if self._remaining is not None:
             self._remaining -= len(data)
-        self._send(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+        self._wire.send(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
 
     def end(self) -> None:
         """End the answer. A body shorter or longer than announced costs the connection."""

@@ -33,14 +33,17 @@ class BlockTable:
         chain: Its tokens and their hashes, prompt and answer.
         blocks: Its physical blocks, from the start; empty while it waits.
         cached: How many of them others can hit.
+        due: With fewer tokens than these there is nothing to do: no block is lacking, and none
+            would be cached.
     """
 
-    __slots__ = ("blocks", "cached", "chain")
+    __slots__ = ("blocks", "cached", "chain", "due")
 
     def __init__(self, chain: Chain) -> None:
         self.chain = chain
         self.blocks: list[int] = []
         self.cached = 0
+        self.due = 0
 
 
 class CacheManager:
@@ -103,10 +106,13 @@ class CacheManager:
         if self.enable_caching and full > table.cached:
             pool.cache(table.chain, table.blocks, table.cached, full)
             table.cached = full
+        table.due = len(table.blocks) * self.block_size + 1
+        if self.enable_caching:
+            table.due = min(table.due, (table.cached + 1) * self.block_size)
         return True
 
     def release(self, table: BlockTable) -> None:
         """Give all blocks back, tail first."""
         self.pool.release(reversed(table.blocks))
         table.blocks = []
-        table.cached = 0
+        table.cached = table.due = 0

@@ -13,6 +13,7 @@ unless the client says `ignore_eos`; the token that ends an answer is the tokeni
 from __future__ import annotations
 
 import hashlib
+import sys
 from array import array
 from enum import IntEnum
 from typing import TYPE_CHECKING
@@ -60,7 +61,7 @@ class Answer:
         degenerate: Whether to say the first word over and over.
     """
 
-    __slots__ = ("_after", "_composer", "_degenerate", "_end", "_end_id", "_ids", "_key", "_words")
+    __slots__ = ("_after", "_composer", "_degenerate", "_end_id", "_ids", "_key", "_last", "_words")
 
     def __init__(
         self,
@@ -75,15 +76,15 @@ class Answer:
         self._composer = composer
         self._key = key
         self._after = after
-        self._end = end
-        self._end_id = end_id
+        self._last = end - 1 if end is not None and end_id is not None else sys.maxsize
+        self._end_id = end_id or 0
         self._degenerate = degenerate
         self._ids: list[int] = []
         self._words: list[str] = []
 
     def token(self, index: int) -> int:
         """Return token number `index`, from 0."""
-        if self._end_id is not None and self._end is not None and index >= self._end - 1:
+        if index >= self._last:
             return self._end_id
         while index >= len(self._ids):
             self._draw()
@@ -97,8 +98,7 @@ class Answer:
     def _draw(self) -> None:
         """Draw the next words."""
         key = f"{self._key}\x1f{0 if self._degenerate else len(self._ids) // _STRIDE}"
-        ids = list(self._composer.ids(key, _STRIDE))
-        words = self._composer.text(key, _STRIDE).split(" ")
+        ids, words = self._composer.pieces(key, _STRIDE)
         if self._degenerate:
             ids, words = ids[:1] * _STRIDE, words[:1] * _STRIDE
         if not self._ids:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from kvbench.openai.sse import DONE
@@ -149,11 +150,7 @@ class Generation:
     def _submit(self, sequence: Strand, now: float) -> None:
         """Queue one sequence."""
         request = sequence.request
-
-        def receive(output: TokenOutput, due: float) -> None:
-            self._receive(sequence, output, due)
-
-        self._pod.driver.submit(request, receive)
+        self._pod.driver.submit(request, partial(self._receive, sequence))
         times = RequestTimes(now, len(request.prompt_token_ids), request.max_tokens, now)
         self._pod.metrics.arrived(request.id, times)
 

@@ -88,6 +88,11 @@ class Composer:
         """Return the `n` words of the segment, single spaces between them and none around them."""
         return self._texts.get(key, n, self._make_text)
 
+    def pieces(self, key: str, n: int) -> tuple[list[int], list[str]]:
+        """Return the `n` ids and the `n` words of the segment; they are not remembered."""
+        choices = self._choices(key, n)
+        return self._spaced_ids[choices].tolist(), self._words[choices].tolist()
+
     def join(self, segments: Iterable[tuple[str, int]]) -> str:
         """Return the text of several segments (key, tokens), one after the other."""
         return " ".join(self.text(key, n) for key, n in segments)
