@@ -1,4 +1,4 @@
-"""How long a million rows take: read, Parquet, statistics, report; seconds and peak memory.
+"""How long a million rows take: read, Parquet, statistics, gates, report; seconds and peak memory.
 
 python scripts/bench_records.py [ROWS GAPS_PER_ROW]
 """
@@ -16,6 +16,9 @@ import msgspec
 from msgspec.structs import replace
 
 from kvbench import seeds
+from kvbench.gates.grammar import parse_gate
+from kvbench.gates.judge import judge
+from kvbench.records.evidence import read_evidence
 from kvbench.records.manifest import Manifest
 from kvbench.records.reader import read_frame, write_parquet
 from kvbench.records.run import RunFolder
@@ -25,6 +28,18 @@ from kvbench.report.page import build_report
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+_GATES = (
+    "ttft p95 < 5s",
+    "ttft{turn>1} p99 < 9s",
+    "tpot p95 < 1s",
+    "itl p99 < 50ms",
+    "hit_rate > 0.4 of ceiling",
+    "errors < 0.1%",
+    "goodput(ttft < 1s, tpot < 40ms) >= 0.5",
+    "balance max/mean < 1.3",
+)
 
 
 def _row(index: int, gaps: int) -> TurnRecord:
@@ -93,6 +108,7 @@ def main(rows: int, gaps: int) -> None:
         _measure("read Parquet", lambda: read_frame(folder))
         frame, _ = read_frame(folder)
         _measure("summarise", lambda: summarise(frame, manifest))
+        _measure("gate", lambda: judge(read_evidence(folder), [parse_gate(g) for g in _GATES]))
         _measure("report.html", lambda: build_report([folder.path], Path(root) / "report.html"))
 
 
