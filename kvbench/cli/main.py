@@ -11,9 +11,11 @@ import typer
 from kvbench import __version__
 from kvbench.cli.baseline import baseline
 from kvbench.cli.calibrate import calibrate
+from kvbench.cli.compare import compare
 from kvbench.cli.demo import demo
 from kvbench.cli.gate import gate
 from kvbench.cli.import_ import import_
+from kvbench.cli.ladder import ladder
 from kvbench.cli.plan import plan
 from kvbench.cli.pod import pod
 from kvbench.cli.report import report
@@ -47,6 +49,8 @@ _MEASURE, _JUDGE, _WITHOUT, _PARTS = "Measure", "Judge", "Without a pod", "Parts
 VERBS = (
     ("demo", demo, _MEASURE),
     ("run", run, _MEASURE),
+    ("compare", compare, _MEASURE),
+    ("ladder", ladder, _MEASURE),
     ("calibrate", calibrate, _MEASURE),
     ("report", report, _JUDGE),
     ("gate", gate, _JUDGE),
