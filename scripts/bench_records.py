@@ -106,8 +106,7 @@ def main(rows: int, gaps: int) -> None:
         _measure("read JSON lines", lambda: read_frame(folder))
         _measure("write Parquet", lambda: write_parquet(folder))
         _measure("read Parquet", lambda: read_frame(folder))
-        frame, _ = read_frame(folder)
-        _measure("summarise", lambda: summarise(frame, manifest))
+        _measure("and summarise", lambda: summarise(read_frame(folder)[0], manifest))
         _measure("gate", lambda: judge(read_evidence(folder), [parse_gate(g) for g in _GATES]))
         _measure("report.html", lambda: build_report([folder.path], Path(root) / "report.html"))
 

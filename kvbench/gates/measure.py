@@ -146,7 +146,8 @@ def _gaps(turns: _Turns) -> Measurement:
     lists = turns.frame["chunk_gaps_s"].array.__arrow_array__().combine_chunks()
     lengths = lists.value_lengths().to_numpy()
     gaps = chunk_gaps(turns.frame)
-    values = np.concatenate([gaps, np.full(int(failed.sum()), np.inf)])
+    lost = np.full(int(failed.sum()), np.inf)
+    values = np.concatenate([gaps, lost]) if len(lost) else gaps
     if not len(values):
         return Measurement(math.nan, missing="no answer came in more than one chunk")
     value = quantile(values, q)
@@ -156,7 +157,8 @@ def _gaps(turns: _Turns) -> Measurement:
     counts = np.bincount(sessions, weights=lengths + failed)
 
     def excess(at: float) -> Floats:
-        below = np.concatenate([[0], np.cumsum(gaps <= at, dtype=np.int64)])
+        below = np.zeros(len(gaps) + 1, dtype=np.int32)  # as many gaps as fit into memory
+        np.cumsum(gaps <= at, dtype=np.int32, out=below[1:])
         by_turn = below[ends] - below[ends - lengths] + (failed if at == np.inf else 0)
         apart = np.bincount(sessions, weights=by_turn) - q * counts
         return np.asarray(apart[counts > 0], dtype=np.float64)
