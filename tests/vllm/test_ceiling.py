@@ -14,7 +14,16 @@ from kvbench.workload.build import build_plan
 from kvbench.workload.distributions import Constant, Uniform
 from kvbench.workload.plan import Plan, PlannedTurn
 from kvbench.workload.render import Renderer
-from kvbench.workload.spec import PoissonArrival, PrefixLevel, Sessions, Workload
+from kvbench.workload.spec import (
+    PoissonArrival,
+    PrefixLevel,
+    Sessions,
+    Subagents,
+    Tools,
+    UsersArrival,
+    Workload,
+)
+from kvbench.workload.strategies import Append, DropOldest, Gist, GistRecent, Summary
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
@@ -35,6 +44,26 @@ WORKLOAD = Workload(
     arrival=PoissonArrival(1.0),
 )
 
+AGENTS = replace(
+    WORKLOAD,
+    sessions=Sessions(
+        count=3,
+        turns=Constant(4),
+        user_tokens=Uniform(5, 60),
+        answer_tokens=Uniform(4, 20),
+        tools=Tools(Uniform(0, 2), Uniform(20, 120), Constant(0.5)),
+        subagents=Subagents(
+            chance=0.7,
+            turns=Constant(2),
+            user_tokens=Uniform(5, 40),
+            answer_tokens=Uniform(4, 20),
+            count=Constant(2),
+        ),
+    ),
+    arrival=UsersArrival(2),
+)
+CONTEXTS = [Append(), DropOldest(700), Gist(700, 500), GistRecent(700, 400, 200), Summary(700, 24)]
+
 
 def ask(url: str, path: str, body: bytes) -> tuple[str, dict[str, object]]:
     """Send a streamed request; return the text of the answer, and its usage."""
@@ -50,13 +79,15 @@ def ask(url: str, path: str, body: bytes) -> tuple[str, dict[str, object]]:
     return text, usage
 
 
-def play(url: str, plan: Plan, renderer: Renderer) -> list[tuple[int, int, int]]:
+def play(
+    url: str, plan: Plan, renderer: Renderer, salt: str | None = None
+) -> list[tuple[int, int, int]]:
     """Send the turns one after the other; return (prompt, cached, completion) tokens of each."""
     path = "/v1/chat/completions" if plan.api == "chat" else "/v1/completions"
     answers: dict[str, str] = {}
     counted = []
     for turn in plan.turns:
-        salt = f"{plan.seed}-{plan.api}-{plan.history}"
+        salt = salt or f"{plan.seed}-{plan.api}-{plan.history}"
         body = renderer.body(turn, "tiny", answers=answers, cache_salt=salt)
         text, usage = ask(url, path, body)
         answers[turn.answer_key] = text
@@ -83,6 +114,18 @@ def test_a_real_pod_hits_the_ceiling_turn_by_turn(real_pods, tokenizer, api):
     expected = list(zip(top.prompt_tokens, top.cached_tokens, lengths, strict=True))
     assert play(real_pods[0], plan, renderer) == expected
     assert top.hit_rate > 0.5
+
+
+@pytest.mark.parametrize("context", CONTEXTS, ids=[context.kind for context in CONTEXTS])
+def test_a_real_pod_hits_the_ceiling_of_agents_whatever_they_drop(real_pods, tokenizer, context):
+    """Tools, sub-agents that fork and join, users in a closed loop, and a window."""
+    plan = build_plan(replace(AGENTS, context=context), seed=5)
+    renderer = Renderer(plan, tokenizer)
+    top = ceiling(plan, renderer, BLOCK)
+    lengths = [turn.max_tokens for turn in plan.turns]
+    expected = list(zip(top.prompt_tokens, top.cached_tokens, lengths, strict=True))
+    assert play(real_pods[0], plan, renderer, f"agents-{context.kind}") == expected
+    assert (context.kind == "append") == (sum(t.dropped_tokens for t in plan.turns) == 0)
 
 
 def test_a_real_pod_caches_what_it_generated_but_for_the_last_token(real_pods, tokenizer):
