@@ -117,7 +117,7 @@ def _draw_gaps(axes: Axes, gaps: Sequence[tuple[int, int, float, float]]) -> Non
     axes.set_xscale("log", base=2)
     axes.set_xticks(sorted(set(sizes)), [str(size) for size in sorted(set(sizes))])
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.3 * max(max(seconds) for _, _, *seconds in gaps))  # room for the legend
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_seconds(value)))
     axes.set(xlabel="sequences in the batch", ylabel="between tokens")
-    axes.legend(loc="upper left", frameon=False)
+    axes.legend(loc="upper left", frameon=False, ncols=2)
