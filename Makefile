@@ -27,7 +27,6 @@ check: install ## Format, lint, types, layers, spelling; changes nothing
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/interrogate --quiet kvbench tests scripts workloads
 	$(BIN)/codespell
 
 fix: install ## Format, and mend what the linter can mend
