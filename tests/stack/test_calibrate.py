@@ -177,7 +177,7 @@ def test_a_simulated_pod_is_recovered_over_the_wire(tmp_path):
         url = child.wait_ready(30)
         facts = look(url, None, 4, None)
         asker = Asker(url, facts.model, "salt", WallClock())
-        experiment = design(20, 3, facts.bounds, 0)
+        experiment = design(20, 2, facts.bounds, 0)
         result = asyncio.run(calibrate(facts, asker, experiment, 0, silent))
 
     truth = profile("llama-3.1-8b-l4").time.faster(5)
