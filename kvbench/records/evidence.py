@@ -14,7 +14,7 @@ by the counters in its manifest.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kvbench.records.reader import read_frame
@@ -60,10 +60,17 @@ class Evidence:
 def read_evidence(folder: RunFolder, limits: Limits = _LIMITS) -> Evidence:
     """Read a run.
 
+    Args:
+        folder: The run.
+        limits: What it must keep to be believed; left out, the lateness that was accepted when the
+            run was made is accepted here too.
+
     Raises:
         InputError: Its files cannot be read.
     """
     manifest = folder.read_manifest()
+    if limits == _LIMITS and manifest.max_lateness_s is not None:
+        limits = replace(limits, lateness_p99_s=manifest.max_lateness_s)
     frame, damage = read_frame(folder)
     summary = summarise(frame, manifest)
     server = read_server(folder, manifest.started_at)

@@ -160,6 +160,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         machine: Where the load came from.
         gates: What the workload wants to be judged by, as written.
         aborted: The gate that stopped the run because it had failed for certain.
+        max_lateness_s: How late the 99th of 100 turns may have been sent, as accepted when the run
+            was made; None is the usual limit.
     """
 
     schema: int = MANIFEST_SCHEMA
@@ -192,3 +194,4 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     machine: Machine | None = None
     gates: list[str] = []
     aborted: str | None = None
+    max_lateness_s: float | None = None

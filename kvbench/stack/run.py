@@ -212,7 +212,11 @@ def prepare(job: Job) -> Prepared:
     block_size = target.block_size or DEFAULT_BLOCK_SIZE
     folder = RunFolder.create(job.runs, job.name or plan.name, utc())
     manifest = _manifest(job, plan, target, tokenizer, block_size)
-    manifest = msgspec.structs.replace(manifest, gates=[gate.text for gate in gates])
+    manifest = msgspec.structs.replace(
+        manifest,
+        gates=[gate.text for gate in gates],
+        max_lateness_s=job.limits.lateness_p99_s,
+    )
     folder.write_manifest(manifest)
     return Prepared(job, target, tokenizer, plan, folder, manifest, tuple(notes), tuple(gates))
 

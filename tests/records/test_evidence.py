@@ -61,3 +61,28 @@ def test_where_turns_failed_the_counters_cannot_agree_and_are_not_asked(tmp_path
     rows = [row(0), row(1), failed_row(2)]
     folder = written_run(tmp_path, rows)
     assert _watched(folder, (-1, "pod-0", 0), (5, "pod-0", 9999)).reasons == ()
+
+
+def test_the_lateness_accepted_when_a_run_was_made_stays_accepted(tmp_path):
+    """Whoever judges it later judges by the same limit."""
+    rows = [row(i, sent_s=i + 0.25) for i in range(5)]
+    strict = read_evidence(written_run(tmp_path / "a", rows))
+    lenient = read_evidence(written_run(tmp_path / "b", rows, max_lateness_s=0.5))
+    assert strict.reasons[0].startswith("the load generator was late")
+    assert lenient.reasons == ()
+
+
+def test_a_run_that_was_killed_is_read_as_far_as_it_goes_and_says_so(tmp_path):
+    """Half a row, half a snapshot, and a manifest that never heard of an end."""
+    folder = written_run(tmp_path, [row(i) for i in range(4)], state="running", planned_turns=9)
+    with folder.rows_path(0).open("ab") as file:
+        file.write(b'{"index": 4, "sess')
+    folder.server_path.write_bytes(b'{"at": 1795953601.0, "ser')
+    evidence = read_evidence(folder)
+    assert len(evidence.frame) == 4
+    assert evidence.server == {}
+    assert evidence.reasons == (
+        "the run has not ended, or was killed before it could say so",
+        "4 rows for 9 planned turns",
+        "1 broken line was skipped, the first at rows-0.jsonl:5: Input data was truncated",
+    )
