@@ -21,7 +21,8 @@ def run(
         str, typer.Option(help="Base URL of a vLLM pod or a kvbench router.")
     ] = "http://127.0.0.1:8000",
     trace: Annotated[
-        Path | None, typer.Option(help="Replay this trace (Mooncake JSONL) instead.")
+        Path | None,
+        typer.Option(help="Replay this trace instead (`kvbench import --help` has the formats)."),
     ] = None,
     limit: Annotated[
         int | None, typer.Option(min=1, help="Take only so many rows of the trace, or turns.")

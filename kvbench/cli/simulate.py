@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def simulate(
     file: Annotated[
-        Path, typer.Argument(help="Workload (.yaml), trace (Mooncake JSONL) or request log.")
+        Path, typer.Argument(help="Workload (.yaml), trace of any known format, or request log.")
     ],
     pods: Annotated[int, typer.Option(min=1, max=1024, help="How many pods.")] = 1,
     blocks: Annotated[

@@ -43,8 +43,8 @@ class Timeouts:
 
     Attributes:
         connect: For a connection.
-        idle: For the next byte, once the response has begun.
-        total: For the whole answer, from the send; also for its first byte.
+        idle: For the next byte, once the first of the body has come.
+        total: For the whole answer, from the send; also for its first token.
     """
 
     connect: float = 10.0
@@ -210,7 +210,7 @@ class Client:
             elif now - exchange.began > limits.total:
                 what = "no answer" if reply.status is None else "the answer was not complete"
                 self._give_up(connection, "timeout", f"{what} after {limits.total:g} s")
-            elif reply.status is not None and now - connection.last_heard > limits.idle:
+            elif reply.begun and now - connection.last_heard > limits.idle:
                 text = f"no further byte in {limits.idle:g} s"
                 self._give_up(connection, "timeout", text)
 

@@ -36,6 +36,7 @@ class Reply:
         failure: Kind and sentence, where HTTP itself went wrong.
         keep_body: Whether the body is no stream whatever its status is.
         body: Beginning of a body that is no stream: of any answer whose status is not 200.
+        begun: Whether a byte of the body has come. A pod may send the head long before it.
     """
 
     fold: StreamFold
@@ -47,11 +48,13 @@ class Reply:
     failure: tuple[ErrorKind, str] | None = None
     keep_body: bool = False
     body: bytes = b""
+    begun: bool = False
     _pieces: list[tuple[float, bytes]] = field(default_factory=list)
     _size: int = 0
 
     def add(self, stamp: float, data: bytes) -> None:
         """Take a piece of the body, as one read brought it."""
+        self.begun = True
         if self.status != 200 or self.keep_body:
             self.body = (self.body + data)[:KEEP_BODY_BYTES]
             return

@@ -235,6 +235,11 @@ def test_what_was_said_before_the_end_counts_even_if_the_connection_breaks_after
 LATE = [
     pytest.param([HANG], "no answer after 0.6 s", id="no answer"),
     pytest.param(
+        [HEAD, HANG],
+        "the answer was not complete after 0.6 s",
+        id="a prompt that takes long: vLLM sends the head first",
+    ),
+    pytest.param(
         [HEAD, chunk(event(delta(" a"))), HANG], "no further byte in 0.15 s", id="a stalled stream"
     ),
     pytest.param(
