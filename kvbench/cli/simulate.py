@@ -76,7 +76,7 @@ def simulate(
 
     Times are those of the profile, virtual; hits are those that vLLM would have.
     """
-    from kvbench.engine.profiles import profile as profile_of
+    from kvbench.engine.profile_file import load_profile
     from kvbench.engine.values import EngineConfig
     from kvbench.errors import InputError
     from kvbench.oracle.load import Reading, load_script
@@ -90,7 +90,7 @@ def simulate(
             f"{block_size}",
             hint="no block size above it would ever fill a block",
         )
-    device = profile_of(profile)
+    device = load_profile(profile)
     num_gpu_blocks = blocks or device.num_gpu_blocks(block_size)
     config = EngineConfig(
         num_gpu_blocks=num_gpu_blocks,
@@ -101,7 +101,15 @@ def simulate(
     )
     reading = Reading(block_size, seed, limit, speed, tokenizer, prefill_only)
     script = load_script(file, reading)
-    fleet = Fleet(pods, config, device.time, policy, seed or 0)
+    fleet = Fleet(
+        pods,
+        config,
+        device.time,
+        policy,
+        seed or 0,
+        request_s=device.request_s,
+        request_token_s=device.request_token_s,
+    )
     run = play(script, fleet, _mode(script, serial=serial, batch=batch))
     _write(run, rows)
     _tell(run.summary(), script.notes, json=json)

@@ -11,9 +11,11 @@ When a request arrives:
 - `batch`: all at 0, in their order.
 
 What happens at the same moment happens in this order: steps end and hand out their tokens, requests
-arrive, steps begin. The policy learns what a live router tells it: a placement when it decides, the
-first token when its step ends, the outcome with the last token. It sees no pod's cache, only what
-it has learned of it. Where there is one pod there is nothing to choose, and no policy is asked.
+arrive, engines see them (later, where a profile says what a request costs before it reaches the
+engine), steps begin. The policy learns what a live router tells it: a placement when it decides,
+the first token when its step ends, the outcome with the last token. It sees no pod's cache, only
+what it has learned of it. Where there is one pod there is nothing to choose, and no policy is
+asked.
 
 Rows come in the order of the script: one that is done waits for those before it.
 """
@@ -35,16 +37,17 @@ from kvbench.policies.names import DEFAULT
 from kvbench.policies.table import make_policy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from kvbench.engine.timing import StepTime
     from kvbench.engine.values import EngineConfig, TokenOutput
+    from kvbench.kvcache.blocks import Chain
     from kvbench.oracle.row import Summary
-    from kvbench.oracle.script import Request, Script
+    from kvbench.oracle.script import Layout, Request, Script
 
 Mode = Literal["timed", "serial", "batch"]
 
-_ENDS, _ARRIVES, _BEGINS = range(3)
+_ENDS, _ARRIVES, _QUEUES, _BEGINS = range(4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,8 @@ class Fleet:
         pods: How many, all alike.
         config: Their engines' settings.
         time: How long their steps take.
+        request_s: What a request costs outside the engine before its first token, seconds.
+        request_token_s: The same per token of its prompt.
         policy: Who chooses among them.
         seed: Of the policy's chance.
         skip: Whether steps in which everybody decodes are computed in one go; it changes nothing.
@@ -66,6 +71,8 @@ class Fleet:
     policy: str = DEFAULT
     seed: int = 0
     skip: bool = True
+    request_s: float = 0.0
+    request_token_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -79,6 +86,7 @@ class _Flight:
     pod: VirtualPod
     arrived: float
     waiting_tokens: int
+    chain: Chain
     first_token: float | None = None
 
 
@@ -94,7 +102,7 @@ class Play:
         if not names:
             raise InputError(f"pods: expected at least 1, got {fleet.pods}")
         self._script = script
-        self._block_size = fleet.config.block_size
+        self._fleet = fleet
         self._mode = mode
         self._policy = make_policy(fleet.policy, fleet.seed)
         self._pods = {
@@ -118,7 +126,7 @@ class Play:
         while self._agenda:
             now, what, _, whom = heapq.heappop(self._agenda)
             if isinstance(whom, int):
-                self._arrive(now, whom)
+                (self._arrive if what == _ARRIVES else self._queue)(now, whom)
                 continue
             pod = self._pods[whom]
             if what == _BEGINS:
@@ -164,29 +172,40 @@ class Play:
             self._put(pod.wake, _ENDS, pod.state.name)
 
     def _arrive(self, now: float, position: int) -> None:
-        """Route a request, and queue it at its pod."""
+        """Route a request; its pod's engine sees it when what is before the engine is done."""
         request = self._script.requests[position]
         if request.reset_before:
             self._reset()
         name, prompt = str(position), request.prompt
-        layout = prompt.lay_out(self._block_size, name, keyed=len(self._pods) > 1)
-        flight = self._route(position, request, layout.keys, now)
-        self._flights[name] = flight
-        pod, tokens = flight.pod, range(request.prompt_tokens)
-        wake = pod.wake
-        engine_request = EngineRequest(name, tokens, request.max_tokens, prompt.next_token)
-        pod.add(engine_request, layout.chain, now)
+        layout = prompt.lay_out(self._fleet.config.block_size, name, keyed=len(self._pods) > 1)
+        self._flights[name] = self._route(position, request, layout, now)
+        fleet = self._fleet
+        outside = fleet.request_s + fleet.request_token_s * request.prompt_tokens
+        if outside:
+            self._put(now + outside, _QUEUES, position)
+        else:
+            self._queue(now, position)
+
+    def _queue(self, now: float, position: int) -> None:
+        """Hand a request to its pod's engine."""
+        flight = self._flights[str(position)]
+        request, pod = flight.request, flight.pod
+        wake, tokens = pod.wake, range(request.prompt_tokens)
+        next_token = request.prompt.next_token
+        pod.add(
+            EngineRequest(str(position), tokens, request.max_tokens, next_token), flight.chain, now
+        )
         if wake is None:
             self._put(now, _BEGINS, pod.state.name)
         elif pod.wake != wake:
             self._await(pod)
 
-    def _route(self, position: int, request: Request, keys: Sequence[int], now: float) -> _Flight:
+    def _route(self, position: int, request: Request, layout: Layout, now: float) -> _Flight:
         """Choose a pod, and tell the policy and the pod's state."""
         route = RouteRequest(
             id=str(position),
             model=self._script.name,
-            blocks=keys,
+            blocks=layout.keys,
             block_tokens=KEY_TOKENS,
             prompt_tokens=request.prompt_tokens,
             session=request.session,
@@ -200,7 +219,7 @@ class Play:
         waiting = max(request.prompt_tokens - decision.matched_tokens, 0)
         pod.state.in_flight += 1
         pod.state.in_flight_prefill_tokens += waiting
-        return _Flight(position, request, route, decision, pod, now, waiting)
+        return _Flight(position, request, route, decision, pod, now, waiting, layout.chain)
 
     def _reset(self) -> None:
         """Reset all prefix caches, as far as the pods can, and tell the policy."""

@@ -243,3 +243,16 @@ def test_what_cannot_be_played_is_refused_before_anything_is(tmp_path, settings,
     with pytest.raises(InputError) as error:
         play(load_script(path, Reading(16)), fleet, "serial")
     assert said in error.value.message
+
+
+def test_what_a_request_costs_outside_the_engine_is_in_its_first_token(tmp_path):
+    """On a pod that does nothing else: so much later, by request and by prompt token."""
+    path = tmp_path / "log.jsonl"
+    recording = write_recording(path, "serial_tight")
+    script = load_script(path, Reading(recording.config.block_size))
+    fleet = fleet_like(recording)
+    bare, _ = played(script, fleet, "serial")
+    rows, _ = played(script, replace(fleet, request_s=0.01, request_token_s=1e-5), "serial")
+    assert [row.cached_tokens for row in rows] == [row.cached_tokens for row in bare]
+    later = [row.ttft_s - before.ttft_s for row, before in zip(rows, bare, strict=True)]
+    assert later == pytest.approx([0.01 + 1e-5 * row.prompt_tokens for row in rows])
