@@ -119,7 +119,7 @@ def pod(streams: int, tokens: int) -> Iterator[tuple[int, int]]:
         path = Path(folder, "profile.yaml")
         path.write_text(PROFILE, encoding="utf-8")
         command = [sys.executable, "-c", POD, "pod", "--exit-with-parent", "--profile", str(path)]
-        command += ["--max-num-seqs", str(streams)]
+        command += ["--max-num-seqs", str(streams), "--grace", "0"]
         command += ["--num-gpu-blocks", str(streams * (PROMPT_TOKENS + tokens) // 16 + streams)]
         child = subprocess.Popen(  # noqa: S603 - our own command line
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -13,6 +13,7 @@ before a block is part of it. `#` begins a comment. Any backend can be asked to 
 """
 
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Protocol
 
@@ -38,13 +39,23 @@ class Backend(Protocol):
         """Return events since the last call: ("stored", tokens up to the block's end) and so on."""
 
 
+def verbs_of(path):
+    """Return how often each verb begins a line of a file."""
+    verbs = r"^(pool|ask|free|clear|events)\b"
+    return Counter(re.findall(verbs, path.read_text(encoding="utf-8"), re.MULTILINE))
+
+
 class Case:
-    """One file, played line by line; what does not hold is an AssertionError with its place."""
+    """One file, played line by line; what does not hold is an AssertionError with its place.
+
+    `played` counts what was played, by verb.
+    """
 
     def __init__(self, path, backend):
         self.path = path
         self.backend = backend
         self.size = 0
+        self.played = Counter()
         self.verbs = [
             (r"pool (\d+) blocks of (\d+)", self.pool),
             (r"ask (\w+): ([A-Za-z ]+) → (?:hit (\d+)|waits)", self.ask),
@@ -66,6 +77,7 @@ class Case:
         """Play one sentence; return what was found and what was expected."""
         for pattern, verb in self.verbs:
             if match := re.fullmatch(pattern, sentence):
+                self.played[verb.__name__] += 1
                 return verb(*match.groups())
         raise AssertionError(f"{self.path.name}:{number}: no such sentence: {sentence}")
 

@@ -145,6 +145,7 @@ class Engine:
         self._live: dict[str, _Sequence] = {}
         self._waiting: deque[_Sequence] = deque()
         self._running: list[_Sequence] = []
+        self._kept: dict[str, BlockTable] = {}  # of requests that have ended
         self.pool = BlockPool(config.num_gpu_blocks, _Relay(sink, self._live) if sink else None)
         self._cache = CacheManager(
             self.pool, config.block_size, enable_caching=config.enable_prefix_caching
@@ -194,11 +195,13 @@ class Engine:
         self._waiting.append(sequence)
 
     def abort(self, request_id: str) -> TokenOutput | None:
-        """End a request where it stands and give its blocks back.
+        """End a request where it stands and give its blocks back, also those that it kept.
 
         Returns:
             Its last output, without tokens; None where there is no such request (any more).
         """
+        if request_id in self._kept:
+            self._cache.release(self._kept.pop(request_id))
         sequence = self._live.get(request_id)
         if sequence is None:
             return None
@@ -362,8 +365,11 @@ class Engine:
         return TokenOutput(request.id, (token,), reason, sequence.cached_tokens)
 
     def _end(self, sequence: _Sequence, reason: FinishReason) -> None:
-        """Give back what a request held, and forget it."""
-        self._cache.release(sequence.table)
+        """Give back what a request held, unless it keeps it, and forget it."""
+        if sequence.request.keeps_blocks and reason != "abort":
+            self._kept[sequence.request.id] = sequence.table
+        else:
+            self._cache.release(sequence.table)
         del self._live[sequence.request.id]
         if reason != "abort":
             success = self.counters.request_success
@@ -372,7 +378,7 @@ class Engine:
     def _check_fits(self, request: EngineRequest) -> None:
         """Refuse what can never be computed."""
         config, length = self.config, len(request.prompt_token_ids)
-        if request.id in self._live:
+        if request.id in self._live or request.id in self._kept:
             raise InputError(f"id: {request.id!r} is in the engine already")
         if not 1 <= length < config.max_model_len:
             raise InputError(

@@ -53,6 +53,8 @@ class EngineRequest:
         lora_name: Part of every block's key.
         mm_hashes: (identifier, offset, length) of multimodal inputs: part of the keys of the
             blocks that they touch.
+        keeps_blocks: Whether its blocks stay in use when it has ended, until it is aborted: a pod
+            that computes prompts for others keeps them until they have been fetched.
     """
 
     id: str
@@ -63,6 +65,7 @@ class EngineRequest:
     cache_salt: str | None = None
     lora_name: str | None = None
     mm_hashes: tuple[tuple[str, int, int], ...] = ()
+    keeps_blocks: bool = False
 
 
 class TokenOutput(NamedTuple):

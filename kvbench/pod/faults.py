@@ -9,6 +9,7 @@ A fault is written `kind:key=value,…`:
 | `error` | a request is answered with a status | `status` (500), `rate`, `nth` |
 | `cut` | a stream ends without its end | `after` (tokens, 0), `rate`, `nth` |
 | `stall` | a stream pauses | `after` (tokens, 0), `seconds` (5), `rate`, `nth` |
+| `pin` | a stream stays open and its blocks in use until its client leaves | `rate`, `nth` |
 | `degenerate` | an answer repeats its first word | `rate`, `nth` |
 | `drop-events` | KV events are numbered and not sent | `rate` |
 
@@ -33,6 +34,7 @@ _KEYS = {
     "error": {"status", "rate", "nth"},
     "cut": {"after", "rate", "nth"},
     "stall": {"after", "seconds", "rate", "nth"},
+    "pin": {"rate", "nth"},
     "degenerate": {"rate", "nth"},
     "drop-events": {"rate"},
 }
@@ -61,6 +63,7 @@ class Trouble:
         stall_after: Tokens after which its stream pauses.
         stall_s: For how long, seconds.
         degenerate: Whether its answer is degenerate.
+        pins: Whether its blocks stay in use until its client leaves.
     """
 
     status: int | None = None
@@ -68,6 +71,7 @@ class Trouble:
     stall_after: int | None = None
     stall_s: float = 0.0
     degenerate: bool = False
+    pins: bool = False
 
 
 def parse_fault(text: str) -> Fault:
@@ -137,6 +141,7 @@ class Faults:
             stall_after=stall.after if stall else None,
             stall_s=stall.seconds if stall else 0.0,
             degenerate="degenerate" in hit,
+            pins="pin" in hit,
         )
 
     def drops_events(self, number: int) -> bool:

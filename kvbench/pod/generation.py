@@ -243,11 +243,12 @@ class Generation:
 
     def _finish(self) -> None:
         """Send what stands behind the last token."""
+        if self._ask.stream and self._ask.include_usage:
+            self._write(self._face.usage(self._usage()))
+        if self._ask.stream and self._trouble.pins:
+            return
         self._end()
         if self._ask.stream:
-            tail = self._face.usage(self._usage()) if self._ask.include_usage else b""
-            if tail:
-                self._write(tail)
             self._write(DONE)
             if self._held is None:
                 self._exchange.end()
@@ -311,9 +312,8 @@ class Generation:
     def _abandon(self) -> None:
         """End all sequences; nobody waits for them any more."""
         for sequence in self._sequences:
-            if sequence.reason is None:
-                self._pod.driver.cancel(sequence.request.id)
-                self._pod.metrics.abandoned(sequence.request.id)
+            self._pod.driver.cancel(sequence.request.id)
+            self._pod.metrics.abandoned(sequence.request.id)
         self._end()
 
     def _end(self) -> None:

@@ -176,15 +176,16 @@ class Publisher:
 
     async def _replay(self, router: AsyncSocket) -> None:
         """Answer requests for batches from a number on."""
-        while True:
-            frames = await router.recv_multipart()
-            if len(frames) < 2 or len(frames[-1]) != 8:
-                continue
-            client, start = frames[0], int.from_bytes(frames[-1], "big")
-            for number, payload in tuple(self._kept):
-                if number >= start:
-                    await self._answer(router, client, number, payload)
-            await self._answer(router, client, END_OF_REPLAY, b"")
+        with router:  # the loop must forget it before the context closes what lies below
+            while True:
+                frames = await router.recv_multipart()
+                if len(frames) < 2 or len(frames[-1]) != 8:
+                    continue
+                client, start = frames[0], int.from_bytes(frames[-1], "big")
+                for number, payload in tuple(self._kept):
+                    if number >= start:
+                        await self._answer(router, client, number, payload)
+                await self._answer(router, client, END_OF_REPLAY, b"")
 
     async def _answer(
         self, router: AsyncSocket, client: bytes, number: int, payload: bytes

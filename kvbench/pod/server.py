@@ -338,6 +338,7 @@ class Pod:
                 next_token=answer.token,
                 stop_token_ids=frozenset(ends),
                 cache_salt=ask.cache_salt,
+                keeps_blocks=ask.stream and trouble.pins,
             ),
             answer=answer,
             stops=StopText(ask.stop, include=ask.include_stop) if ask.stop else None,

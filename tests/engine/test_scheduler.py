@@ -1,5 +1,7 @@
 """The scheduler's rules one by one, and the laws that hold for every history."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -46,6 +48,24 @@ def test_a_request_gets_its_first_token_when_its_prompt_is_computed_and_not_befo
     assert [output.token_ids for output in second.outputs + third.outputs] == [(7,), (7,)]
     assert third.outputs[0].finish_reason == "length"
     assert (first.began, first.ends, second.began) == (0.0, 1.0, 1.0)
+
+
+def test_a_request_that_keeps_its_blocks_gives_them_back_when_it_is_aborted():
+    """Though it has ended: nobody can have them, its id stays taken, and no reset is done."""
+    engine = engine_of(blocks=4)
+    engine.add(replace(request("a", 8), keeps_blocks=True))
+    assert engine.step(0.0).outputs[0].finish_reason == "length"
+    assert (engine.has_work, engine.running, engine.kv_cache_usage) == (False, 0, 0.5)
+    assert not engine.reset_prefix_cache()
+    with pytest.raises(InputError, match="'a' is in the engine already"):
+        engine.add(request("a", 1))
+    engine.add(request("b", 12))
+    assert steps(engine, 1) == [{}]
+    assert engine.abort("a") is None
+    assert engine.abort("a") is None
+    assert steps(engine, 1) == [{"b": 12}]
+    assert engine.kv_cache_usage == 0
+    assert engine.counters.request_success == {"length": 2}
 
 
 def test_no_more_requests_run_than_allowed_and_the_queue_is_first_come_first_served():
