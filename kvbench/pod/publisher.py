@@ -179,9 +179,9 @@ class Publisher:
         with router:  # the loop must forget it before the context closes what lies below
             while True:
                 frames = await router.recv_multipart()
-                if len(frames) < 2 or len(frames[-1]) != 8:
+                if len(frames) != 3 or len(frames[2]) != 8:
                     continue
-                client, start = frames[0], int.from_bytes(frames[-1], "big")
+                client, start = frames[0], int.from_bytes(frames[2], "big")
                 for number, payload in tuple(self._kept):
                     if number >= start:
                         await self._answer(router, client, number, payload)
