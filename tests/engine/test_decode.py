@@ -1,7 +1,7 @@
 """Steps in which everybody decodes may be run at once, and nobody can tell the difference."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from recordings import Events, OneSecond
 
@@ -59,7 +59,6 @@ def play(engine, rows, jump):
     return told
 
 
-@settings(max_examples=150)
 @given(
     rows=ROWS,
     blocks=st.integers(0, 60),

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from wire import scene
 
@@ -126,7 +126,6 @@ def post(body: bytes, *headers: str) -> bytes:
     return head.encode() + body
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.binary(max_size=60), min_size=1, max_size=4), st.data())
 def test_any_chunking_of_requests_gets_the_same_answers(sent: list[bytes], data: st.DataObject):
     """However the bytes are cut up, and however many requests are sent ahead."""
@@ -150,7 +149,6 @@ def test_one_byte_at_a_time_is_understood():
     assert json.loads(answers[1])[3] == [["host", "x"]]
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(st.binary(min_size=1, max_size=300), max_size=6))
 def test_arbitrary_bytes_are_answered_or_dropped(pieces: list[bytes]):
     """Nothing that a client sends raises."""
@@ -158,7 +156,6 @@ def test_arbitrary_bytes_are_answered_or_dropped(pieces: list[bytes]):
     assert written == b"" or written.startswith(b"HTTP/1.1 ")
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_a_damaged_request_is_answered_or_dropped(data: st.DataObject):
     """One byte of a good request replaced, removed or doubled."""

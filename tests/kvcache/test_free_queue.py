@@ -1,6 +1,5 @@
 """The free queue against a plain list."""
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -54,5 +53,4 @@ class QueueAgainstList(RuleBasedStateMachine):
         assert len(self.queue) == len(self.plain)
 
 
-QueueAgainstList.TestCase.settings = settings(max_examples=40, stateful_step_count=30)
 TestQueueAgainstList = QueueAgainstList.TestCase

@@ -4,7 +4,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from recordings import OneSecond
 
@@ -318,7 +318,6 @@ def settle(pod):
     return pod.publish()
 
 
-@settings(max_examples=60)
 @given(st.randoms(use_true_random=False), st.sampled_from([1000, 1000, 3]), st.integers(1, 3))
 def test_the_index_equals_the_pods_whatever_the_network_did(draw, kept, count):
     """Law 2: messages lost, twice, late; restarts; replays with and without the whole past."""

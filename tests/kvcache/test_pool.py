@@ -1,7 +1,6 @@
 """The pool against a model of thirty lines, and its rules one by one."""
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from naive_cache import NaiveCache
@@ -227,5 +226,4 @@ class PoolAgainstModel(RuleBasedStateMachine):
                 seen.add(name)
 
 
-PoolAgainstModel.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
 TestPoolAgainstModel = PoolAgainstModel.TestCase

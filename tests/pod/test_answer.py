@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from fakes_pod import TOKENIZER
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kvbench.pod.answer import (
@@ -126,7 +126,6 @@ def test_a_stop_string_can_be_part_of_the_answer():
     assert said([" Users"], ["e"], include=True) == ([" Use"], "e")
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.text("ab", max_size=12), st.lists(st.text("ab", min_size=1, max_size=3), min_size=1))
 def test_what_is_said_is_the_text_before_the_first_stop(text: str, stops: list[str]):
     """However the text is cut into tokens."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kvbench.pod.errors import MAX_FINDING, ApiError, invalid, to_json
@@ -43,7 +43,6 @@ def test_a_place_has_no_names_of_the_validator():
     assert json.loads(error.body)["error"]["param"] == "body.prompt.0"
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.recursive(st.text() | st.integers() | st.none(), st.lists, max_leaves=5), st.text())
 def test_no_finding_is_longer_than_the_bound(value: object, text: str):
     """Nor does any input make the answer fail."""

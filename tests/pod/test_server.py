@@ -363,7 +363,7 @@ def test_no_body_takes_the_pod_down():
     pod = loop.run_until_complete(context.__aenter__())
     good = {"messages": [{"role": "user", "content": "x"}], "prompt": "x", "max_tokens": 2}
 
-    @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @settings(suppress_health_check=[HealthCheck.too_slow])
     @given(
         st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=4),
         st.integers(0, 30),
