@@ -98,6 +98,8 @@ def pod(
         tells_cached=enable_prompt_tokens_details,
         dev_mode=dev_mode,
         seed=seed,
+        request_s=hardware.request_s * time_scale,
+        request_token_s=hardware.request_token_s * time_scale,
     )
     service = PodService(
         config,

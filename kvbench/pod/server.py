@@ -63,6 +63,8 @@ class PodConfig:
         tells_cached: Whether usage tells cached tokens (`--enable-prompt-tokens-details`).
         dev_mode: Whether the cache can be reset and faults be set over HTTP.
         seed: Of what it says, and of faults.
+        request_s: What a request costs before the engine sees it, seconds.
+        request_token_s: The same per token of its prompt.
     """
 
     model: str
@@ -72,6 +74,8 @@ class PodConfig:
     tells_cached: bool = True
     dev_mode: bool = False
     seed: int = 0
+    request_s: float = 0.0
+    request_token_s: float = 0.0
 
 
 class Pod:
@@ -261,7 +265,16 @@ class Pod:
             return encode(ask, self.config.tokenizer)
 
         def begin(prompts: list[list[int]]) -> None:
-            self._begin(exchange, ask, prompts, number)
+            config = self.config
+            outside = config.request_s + config.request_token_s * sum(map(len, prompts))
+            if outside:
+                asyncio.get_running_loop().call_later(outside, begin_late, prompts)
+            else:
+                self._begin(exchange, ask, prompts, number)
+
+        def begin_late(prompts: list[list[int]]) -> None:
+            if not exchange.closed:
+                self._guarded(exchange, lambda _: self._begin(exchange, ask, prompts, number))
 
         number = self._requests
         if len(exchange.request.body) <= _INLINE:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import openai
@@ -142,6 +143,19 @@ async def test_tokens_come_when_the_engine_says():
         assert fold.first_read_chunks == 1
         assert len(fold.chunk_stamps) == 8
         assert pod.pod.driver.lateness.steps == 8
+
+
+@scene
+async def test_what_a_request_costs_outside_the_engine_comes_before_its_first_token():
+    """As a calibrated profile says it."""
+    config = replace(make_config(), request_s=0.05, request_token_s=0.001)
+    async with running_pod(config) as pod:
+        now = WallClock().now
+        sent = now()
+        fold = await pod.stream("hello", max_tokens=2, ignore_eos=True)
+        assert fold.first_token is not None
+        assert fold.usage is not None
+        assert fold.first_token - sent >= 0.05 + 0.001 * fold.usage.prompt_tokens
 
 
 @scene
