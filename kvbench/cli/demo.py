@@ -19,7 +19,9 @@ def demo(
         typer.Option(help="Policies to compare; repeat it. Default: round_robin, prefix_cost."),
     ] = None,
     runs: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("runs"),
-    seed: Annotated[int | None, typer.Option(help="Root seed; the workload has one.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Root seed; the workload has one.")
+    ] = None,
 ) -> None:
     """Three simulated pods, the same traffic under two routing policies, one report.
 

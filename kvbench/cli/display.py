@@ -96,7 +96,7 @@ class Display:
 def _said(tail: Tail) -> str:
     parts = [f"hit rate {format_share(tail.hit_rate)}"]
     if tail.recent_ttft_s is not None:
-        parts.append(f"TTFT p50 {format_seconds(tail.recent_ttft_s)}")
+        parts.append(f"recent TTFT {format_seconds(tail.recent_ttft_s)}")
     if tail.failed:
         parts.append(f"{tail.failed} failed")
     return " · ".join(parts)

@@ -75,10 +75,17 @@ def import_(
 
     [bold]Exit codes[/bold]   0 written · 2 your input
     """
+    from kvbench.errors import InputError
     from kvbench.workload.plan_file import write_plan
     from kvbench.workload.reading import TraceOptions
     from kvbench.workload.trace import guess_format, read_trace
 
+    if out.exists() and out.samefile(source):
+        raise InputError(
+            "--out: expected another file than the one that is read, got the same",
+            where=str(out),
+            hint="it would be gone",
+        )
     kind = trace_format or guess_format(source)
     if kind in {"inference-perf", "production-stack"}:
         _import_settings(source, kind, out)

@@ -45,6 +45,9 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
+
 _MEASURE, _JUDGE, _WITHOUT, _PARTS = "Measure", "Judge", "Without a pod", "Parts of a stack"
 VERBS = (
     ("demo", demo, _MEASURE),
@@ -93,6 +96,8 @@ def main() -> None:
         if error.hint:
             print(f"  hint: {error.hint}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
 
 
 if __name__ == "__main__":

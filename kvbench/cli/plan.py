@@ -23,7 +23,9 @@ def plan(
     trace: Annotated[
         Path | None, typer.Option(help="A trace instead, in any form that `kvbench import` knows.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Root seed; the workload has one.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Root seed; the workload has one.")
+    ] = None,
     limit: Annotated[
         int | None, typer.Option(min=1, help="Take only so many rows of the trace, or turns.")
     ] = None,

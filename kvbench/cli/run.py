@@ -30,7 +30,9 @@ def run(
     speed: Annotated[
         float, typer.Option(min=1e-6, help="Replay the trace so many times faster.")
     ] = 1.0,
-    seed: Annotated[int | None, typer.Option(help="Root seed; the workload has one.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Root seed; the workload has one.")
+    ] = None,
     model: Annotated[
         str | None, typer.Option(help="Model to ask for; default: the target's first.")
     ] = None,

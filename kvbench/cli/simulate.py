@@ -47,7 +47,9 @@ def simulate(
     profile: Annotated[str, typer.Option(help="Whose timing the pods have.")] = "llama-3.1-8b-h100",
     limit: Annotated[int | None, typer.Option(min=1, help="Only so many requests.")] = None,
     speed: Annotated[float, typer.Option(min=1e-6, help="Play so many times faster.")] = 1.0,
-    seed: Annotated[int | None, typer.Option(help="Root seed; the workload has one.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Root seed; the workload has one.")
+    ] = None,
     tokenizer: Annotated[
         Path | None, typer.Option(help="Whose chat template is used; kvbench has its own.")
     ] = None,

@@ -118,7 +118,8 @@ def summarise(frame: pd.DataFrame, manifest: Manifest) -> Summary:
 def arm_of(frame: pd.DataFrame, manifest: Manifest) -> str:
     """Return what a run is called among those it is compared with."""
     policies = frame["policy"].dropna().unique()
-    return manifest.arm or (str(policies[0]) if len(policies) == 1 else manifest.id) or "run"
+    policy = str(policies[0]) if len(policies) == 1 else None
+    return manifest.arm or policy or manifest.name or manifest.id or "run"
 
 
 def _wall(frame: pd.DataFrame) -> float | None:

@@ -406,7 +406,7 @@ def _draw_shares(
         )  # fmt: skip
         text = f"{100 * share:.0f} %"
         if share >= 0.2 and rank == 0:
-            text = f"{printable(pod.pod, 14)}  {text}"
+            text = f"{printable(pod.pod[pod.pod.rfind(':') :], 14)}  {text}"  # the port tells
         if share >= 0.07:
             canvas.axes.text(left + share / 2, place, text, ha="center", va="center", fontsize=8)
         left += share

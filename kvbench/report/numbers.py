@@ -193,6 +193,14 @@ def judgement(arms: Arms, checked: str) -> Judgement:
     for decided, (kind, title, lead) in _TITLES.items():
         if decided in found:
             return Judgement(kind, title, lead, tuple(_lines(verdicts)))
+    failed = [
+        Line(name, f"{view.summary.failures} of {view.summary.turns} turns failed")
+        for name, view in arms.items()
+        if view.summary.failures
+    ]
+    if failed:
+        lead = "The measurement is valid: it shows a target that did not answer every turn."
+        return Judgement("failed", "Turns failed", lead, tuple(failed))
     return Judgement("valid", "Valid", checked, ())
 
 

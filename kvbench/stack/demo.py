@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kvbench.records.validity import Limits
 from kvbench.report.page import build_report
 from kvbench.stack.local import LocalStack
 from kvbench.stack.run import Job, Outcome, Watch, run
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
 POD = PodSpec(num_gpu_blocks=2048)
 """A pod whose cache holds a part of the demo's prefixes, and three of which hold them all."""
+
+
+LIMITS = Limits(lateness_p99_s=0.25)
+"""A demo shares its machine with its own pods, and what it shows is no matter of 0.1 s."""
 
 
 def demo_workload() -> Path:
@@ -58,6 +63,7 @@ def demo(
                 arm=policy,
                 runs=runs,
                 isolation="reset",
+                limits=LIMITS,
                 command=command,
             )
             outcomes.append(run(job, watch, stack.check))

@@ -64,6 +64,9 @@ DEFAULT_BLOCK_SIZE = 16
 POLL_SECONDS = 0.25
 """How often the display looks at the rows."""
 
+TOKENS_APART = 0.01
+"""Share by which the pods' count of prompt tokens may differ from the plan's unmentioned."""
+
 PROBE_TEXT = "The quick brown fox jumps over 13 lazy dogs — again.\n"
 """Text on which two different tokenizers are unlikely to agree by accident."""
 
@@ -163,10 +166,13 @@ class Outcome:
                 hint=f"every turn's row is kept: {self.folder.path}",
             )
         if self.manifest.validity:
+            late = any("load generator was" in reason for reason in self.manifest.validity)
             return InvalidMeasurementError(
                 "this measurement is not valid: " + "; ".join(self.manifest.validity),
                 hint="let the machine do less beside it, lower the load, or raise "
-                "--max-lateness if you accept it",
+                "--max-lateness if you accept it"
+                if late
+                else f"what there is: {self.report}",
             )
         return None
 
@@ -235,14 +241,15 @@ def run(job: Job, watch: Watch, check: Callable[[], None] = lambda: None) -> Out
         KeyboardInterrupt: It was interrupted, and closed properly.
     """
     prepared = prepare(job)
-    if job.isolation == "reset":
-        reset_caches(prepared.target)
-    before = cache_counters(prepared.target.pods)
+    before: dict[str, dict[str, float]] = {}
     state: Literal["finished", "interrupted", "failed"] = "failed"
-    watch.begin(prepared)
     interrupted: BaseException | None = None
     aborted: str | None = None
     try:
+        watch.begin(prepared)
+        if job.isolation == "reset":
+            reset_caches(prepared.target)
+        before = cache_counters(prepared.target.pods)
         with ServerWatch(servers_of(prepared.target), prepared.folder.server_path):
             _drive(prepared, watch, check)
         state = "finished"
@@ -369,6 +376,13 @@ def _afterthoughts(summary: Summary, manifest: Manifest) -> list[str]:
     if summary.hits.turns == 0 and summary.turns > summary.failures:
         notes.append(
             "the pods do not report cached tokens: start vLLM with --enable-prompt-tokens-details"
+        )
+    planned, told = summary.hits.planned_prompt_tokens, summary.hits.bounded_prompt_tokens
+    if abs(told - planned) > TOKENS_APART * planned:
+        notes.append(
+            f"the pods counted {told:,} prompt tokens where {planned:,} were planned: another "
+            "tokenizer or chat template, so the ceiling is approximate; pass the model's own with "
+            "--tokenizer"
         )
     counted = [
         pod.after.hits - pod.before.hits

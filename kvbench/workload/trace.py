@@ -148,5 +148,5 @@ def guess_format(path: Path) -> Format:
     raise InputError(
         "expected a trace of a known format, got something else",
         where=str(path),
-        hint=f"say which with --format: {', '.join(FORMATS)}",
+        hint=f"say which with `kvbench import FILE --format …`: {', '.join(FORMATS)}",
     )
