@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo check fix test test-stack test-traces test-vllm ci clean
+.PHONY: help install demo check fix test test-stack test-traces test-browser test-vllm bench ci clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,14 @@ test-vllm: install ## The tests against a real vLLM on the CPU: REAL_VLLM=path/t
 
 test-traces: install ## The tests on real traces: TRACES=folder (the README says where to get them)
 	KVBENCH_TRACES="$(TRACES)" $(BIN)/pytest -m traces $(ARGS)
+
+test-browser: install ## The report in a real Chromium (Debian: apt-get install chromium)
+	$(BIN)/pytest -m browser $(ARGS)
+
+bench: install ## What cache, pod and (with TRACES=folder) simulation cost: docs/performance.md
+	$(BIN)/python scripts/bench_kvcache.py
+	$(BIN)/python scripts/bench_pod.py
+	$(if $(TRACES),$(BIN)/python scripts/bench_simulate.py $(TRACES)/mooncake_conversation_trace.jsonl)
 
 ci: check test test-stack ## What must be green before a change lands, but for the real engine
 

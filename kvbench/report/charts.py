@@ -398,7 +398,7 @@ def _draw_shares(
     """Draw one bar of pods, the busiest first and darkest; label the pieces that have room."""
     whole = sum(map(measure, pods))
     left = 0.0
-    for rank, pod in enumerate(sorted(pods, key=measure, reverse=True)):
+    for rank, pod in enumerate(sorted(pods, key=lambda pod: pod.turns, reverse=True)):
         share = measure(pod) / whole if whole else 0.0
         canvas.axes.barh(
             place, share, left=left, height=0.34, color=colour(number),
@@ -406,7 +406,8 @@ def _draw_shares(
         )  # fmt: skip
         text = f"{100 * share:.0f} %"
         if share >= 0.2 and rank == 0:
-            text = f"{printable(pod.pod[pod.pod.rfind(':') :], 14)}  {text}"  # the port tells
+            _, colon, port = pod.pod.rpartition(":")
+            text = f"{printable(colon + port, 14)}  {text}"
         if share >= 0.07:
             canvas.axes.text(left + share / 2, place, text, ha="center", va="center", fontsize=8)
         left += share
