@@ -30,7 +30,8 @@ def demo_workload() -> Path:
     """Return the demo's workload file: the checkout's, or the one that came with the package."""
     checkout = Path(__file__).parents[2] / "workloads"
     installed = Path(sysconfig.get_path("data")) / "share" / "kvbench" / "workloads"
-    return (checkout if checkout.is_dir() else installed) / "demo.yaml"
+    path = (checkout if checkout.is_dir() else installed) / "demo.yaml"
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def demo(
@@ -68,6 +69,6 @@ def demo(
             )
             outcomes.append(run(job, watch, stack.check))
     report = outcomes[-1].folder.path / "report.html"
-    build_report([outcome.folder.path for outcome in outcomes], report)
+    build_report([outcome.folder.path for outcome in outcomes], report, LIMITS)
     shutil.rmtree(logs)  # where a part has failed they stay, and its error names them
     return outcomes, report
