@@ -214,7 +214,7 @@ def report(client: Client, took: float, spent: float, own: float, late: dict[str
     middle, high = np.percentile(client.gaps, [50, 99]) * 1e3
     row("gap between reads, p50, p99", f"{middle:.2f} ms, {high:.2f} ms")
     wanted = took / STEP_S * len(streams)
-    row("tokens in time, of those due", f"{count:,} of {wanted:,.0f}")
+    row("tokens that came, of those due", f"{count:,} of {wanted:,.0f}")
     row("the pod's own lateness, mean", f"{late['total_s'] / late['steps'] * 1e3:.2f} ms")
     row("… p50, p99", f"{bound(late, 0.5)}, {bound(late, 0.99)}")
     row("… steps, jumps of its time line", f"{late['steps']:.0f}, {late['jumps']:.0f}")
