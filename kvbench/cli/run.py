@@ -142,4 +142,5 @@ def tell(console: Console, outcomes: list[Outcome], report: Path) -> None:
                 f"{manifest.block_size}"
             )
         console.print(f"rows     {outcome.folder.path}", soft_wrap=True)
-    console.print(f"report   {report}", style="bold", soft_wrap=True)
+    if report.exists():
+        console.print(f"report   {report}", style="bold", soft_wrap=True)

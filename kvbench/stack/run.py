@@ -139,6 +139,7 @@ class Outcome:
         notes: What a person should know and no number shows.
         report: The page about it.
         verdict: What its gates say; None where it has none.
+        unwritten: Why the report or the table of rows could not be written, if so.
     """
 
     folder: RunFolder
@@ -147,12 +148,15 @@ class Outcome:
     notes: tuple[str, ...]
     report: Path
     verdict: Verdict | None = None
+    unwritten: InputError | None = None
 
     def problem(self) -> KvbenchError | None:
         """Return what is wrong with the run as an error, or None.
 
         Its gates speak first; where none of them is about errors, failed turns speak next.
         """
+        if self.unwritten is not None:
+            return self.unwritten
         if self.verdict is not None:
             about_errors = any(g.gate.startswith(("errors", "goodput")) for g in self.verdict.gates)
             if (problem := self.verdict.problem()) is not None or about_errors:
@@ -334,7 +338,7 @@ def close(
         aborted=aborted,
     )
     folder.write_manifest(manifest)
-    write_parquet(folder)
+    unwritten = _refusal(lambda: write_parquet(folder))
     evidence = read_evidence(folder, prepared.job.limits)
     summary = evidence.summary
     manifest = msgspec.structs.replace(
@@ -350,8 +354,18 @@ def close(
     folder.write_manifest(manifest)
     notes = [*prepared.notes, *_afterthoughts(summary, manifest)]
     verdict = _verdict(evidence, prepared.gates)
-    report = build_report([folder.path], folder.path / "report.html")
-    return Outcome(folder, manifest, summary, tuple(notes), report, verdict)
+    report, limits = folder.path / "report.html", prepared.job.limits
+    unwritten = _refusal(lambda: build_report([folder.path], report, limits)) or unwritten
+    return Outcome(folder, manifest, summary, tuple(notes), report, verdict, unwritten)
+
+
+def _refusal(write: Callable[[], object]) -> InputError | None:
+    """Write what can be made again from the rows; return why it could not be, if so."""
+    try:
+        write()
+    except InputError as error:
+        return InputError(error.message, hint="every row is kept; make room, then `kvbench report`")
+    return None
 
 
 def _verdict(evidence: Evidence, gates: tuple[Gate, ...]) -> Verdict | None:
