@@ -162,6 +162,7 @@ def test_batches_whose_chunks_bring_several_tokens_are_left_out():
     assert calibrated(VirtualPod(merges=True)).gaps == ()
 
 
+@pytest.mark.stack  # measures time, so nothing may run beside it
 def test_a_simulated_pod_is_recovered_over_the_wire(tmp_path):
     """Its own constants, within what a busy machine allows, from start to profile."""
     from kvbench.clock import WallClock
