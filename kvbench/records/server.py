@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 import numpy as np
 
-from kvbench.metrics import catalogue, pod, vllm
+from kvbench.metrics import pod, router, vllm
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -71,11 +71,11 @@ FAMILIES = (
     Family.of("evictions", pod.EVICTIONS),
     Family.of("cached_blocks", pod.CACHED_BLOCKS),
     Family("started", "process_start_time_seconds", counter=False, most=True),
-    Family.of("routed_prompt_tokens", catalogue.ROUTER_PROMPT_TOKENS),
-    Family.of("predicted_tokens", catalogue.ROUTER_PREDICTED_TOKENS),
-    Family.of("routed_cached_tokens", catalogue.ROUTER_CACHED_TOKENS),
-    Family.of("retries", catalogue.ROUTER_RETRIES),
-    Family.of("refusals", catalogue.ROUTER_REFUSALS),
+    Family.of("routed_prompt_tokens", router.PROMPT_TOKENS),
+    Family.of("predicted_tokens", router.PREDICTED_TOKENS),
+    Family.of("routed_cached_tokens", router.CACHED_TOKENS),
+    Family.of("retries", router.RETRIES),
+    Family.of("refusals", router.REFUSALS),
 )
 """All that is kept, and nothing else."""
 

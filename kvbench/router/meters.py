@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 
-from kvbench.metrics import catalogue
+from kvbench.metrics import router
 from kvbench.metrics.instruments import Buckets, Counts, Levels
 
 if TYPE_CHECKING:
@@ -18,18 +18,18 @@ class Meters:
 
     def __init__(self) -> None:
         registry = self.registry = CollectorRegistry()
-        self.requests = Counts(catalogue.ROUTER_REQUESTS, registry)
-        self.decisions = Counts(catalogue.ROUTER_DECISIONS, registry)
-        self.prompt_tokens = Counts(catalogue.ROUTER_PROMPT_TOKENS, registry)
-        self.predicted_tokens = Counts(catalogue.ROUTER_PREDICTED_TOKENS, registry)
-        self.cached_tokens = Counts(catalogue.ROUTER_CACHED_TOKENS, registry)
-        self.in_flight = Levels(catalogue.ROUTER_IN_FLIGHT, registry)
-        self.pod_up = Levels(catalogue.ROUTER_POD_UP, registry)
-        self.retries = Counts(catalogue.ROUTER_RETRIES, registry)
-        self.errors = Counts(catalogue.ROUTER_ERRORS, registry)
-        self.refusals = Counts(catalogue.ROUTER_REFUSALS, registry)
-        self.added_latency = Buckets(catalogue.ROUTER_ADDED_LATENCY, registry)
-        self.ttft = Buckets(catalogue.ROUTER_TTFT, registry)
+        self.requests = Counts(router.REQUESTS, registry)
+        self.decisions = Counts(router.DECISIONS, registry)
+        self.prompt_tokens = Counts(router.PROMPT_TOKENS, registry)
+        self.predicted_tokens = Counts(router.PREDICTED_TOKENS, registry)
+        self.cached_tokens = Counts(router.CACHED_TOKENS, registry)
+        self.in_flight = Levels(router.IN_FLIGHT, registry)
+        self.pod_up = Levels(router.POD_UP, registry)
+        self.retries = Counts(router.RETRIES, registry)
+        self.errors = Counts(router.ERRORS, registry)
+        self.refusals = Counts(router.REFUSALS, registry)
+        self.added_latency = Buckets(router.ADDED_LATENCY, registry)
+        self.ttft = Buckets(router.TTFT, registry)
 
     def read_pods(self, membership: Membership, now: float) -> None:
         """Set what is read off the pods, before a scrape."""

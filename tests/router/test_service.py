@@ -9,7 +9,7 @@ import pytest
 from router.fakes import CHAT, Client, House, ask, by_turns, chat, chunk, fine, run
 
 from kvbench.errors import InputError
-from kvbench.metrics.catalogue import ROUTER
+from kvbench.metrics.router import METRICS as ROUTER
 from kvbench.router.service import Router, Settings
 
 

@@ -1,0 +1,1 @@
+"""Recording rules and alerts, drawn from the metric catalogue, and their runbooks."""

@@ -1,0 +1,1 @@
+"""Grafana dashboards, drawn from the metric catalogue."""

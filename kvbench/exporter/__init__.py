@@ -1,0 +1,1 @@
+"""What vLLM does not export: pool composition, evictions, headroom, duplication, balance."""
