@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_MOST_OPENINGS = 100_000  # segments whose first token is remembered
+
 
 class SegmentCache(Generic[T]):
     """Something per segment; of those used longest ago it forgets what exceeds `most_tokens`."""
@@ -75,6 +77,7 @@ class Composer:
         self._spaced_ids = np.array(plain.spaced_ids, dtype=object)
         self._ids: SegmentCache[tuple[int, ...]] = SegmentCache(most_tokens)
         self._texts: SegmentCache[str] = SegmentCache(most_tokens)
+        self._opening: SegmentCache[tuple[int, int, int]] = SegmentCache(_MOST_OPENINGS)
 
     def ids(self, key: str, n: int) -> Sequence[int]:
         """Return the `n` token ids of the segment where something stands before it."""
@@ -82,7 +85,7 @@ class Composer:
 
     def opening_ids(self, key: str) -> tuple[int, int, int]:
         """Return the segment's first token after a space, after nothing, and after a line break."""
-        return self._openings[int(self._choices(key, 1)[0])]
+        return self._opening.get(key, 1, self._make_opening)
 
     def text(self, key: str, n: int) -> str:
         """Return the `n` words of the segment, single spaces between them and none around them."""
@@ -100,6 +103,10 @@ class Composer:
     def join_ids(self, segments: Iterable[tuple[str, int]]) -> list[int]:
         """Return the tokens of several segments where something stands before them."""
         return list(chain.from_iterable(self.ids(key, n) for key, n in segments))
+
+    def _make_opening(self, key: str, n: int) -> tuple[int, int, int]:
+        """Return the forms of a first token that is not remembered."""
+        return self._openings[int(self._choices(key, n)[0])]
 
     def _make_ids(self, key: str, n: int) -> tuple[int, ...]:
         """Return the ids of a segment that is not remembered."""

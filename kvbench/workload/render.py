@@ -56,6 +56,14 @@ class _Frame:
     tokens: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The latest rendering of a template around probe words, and where these begin in it."""
+
+    ids: Sequence[int]
+    starts: list[int]
+
+
 class Renderer:
     """Renders the turns of a plan with a tokenizer. Not for use by several threads at once.
 
@@ -74,6 +82,7 @@ class Renderer:
         self.composer = Composer(tokenizer, plan.seed)
         self._frame = lru_cache(maxsize=4096)(self._make_frame)
         self._id_lists: SegmentCache[bytes] = SegmentCache(2_000_000)
+        self._last = _Found((), [])
         if plan.api == "chat":
             self._check()
 
@@ -215,16 +224,33 @@ class Renderer:
             for role, key in zip(roles, keys, strict=True)
         ]
         ids = self.tokenizer.encode_chat(messages)
-        starts: list[tuple[int, int]] = []
-        for i, key in enumerate(keys):
-            after = starts[-1][0] + _PROBE_TOKENS if starts else 0
-            starts.append((self._find(ids, key, after), i))
+        starts = self._starts(ids, keys)
         slots, end = [], 0
-        for start, i in sorted(starts):  # a template may have moved a message
+        for start, i in sorted(zip(starts, range(len(keys)), strict=True)):  # it may move messages
             opening = self.composer.opening_ids(keys[i]).index(ids[start])
             slots.append(_Slot(tuple(ids[end:start]), i, opening))
             end = start + _PROBE_TOKENS
         return _Frame(tuple(slots), tuple(ids[end:]), len(ids) - _PROBE_TOKENS * len(roles))
+
+    def _starts(self, ids: Sequence[int], keys: Sequence[str]) -> list[int]:
+        """Return where the probe words of each key begin.
+
+        Most renderings go on where the one before them ended: what they have in common is not
+        searched anew, or a conversation of n turns would cost n² searches.
+        """
+        common = _in_common(ids, self._last.ids)
+        starts: list[int] = []
+        after = 0
+        for start, _ in zip(self._last.starts, keys, strict=False):
+            if start < after or start + _PROBE_TOKENS > common:
+                break
+            starts.append(start)
+            after = start + _PROBE_TOKENS
+        for key in keys[len(starts) :]:
+            starts.append(self._find(ids, key, after))
+            after = starts[-1] + _PROBE_TOKENS
+        self._last = _Found(ids, starts)
+        return starts
 
     def _find(self, ids: Sequence[int], key: str, after: int) -> int:
         """Return where the probe words of `key` begin, the first of them in any of its forms.
@@ -255,3 +281,15 @@ class Renderer:
                         where=str(self.tokenizer.path),
                         hint="words melt into the template there; try `api: completions`",
                     )
+
+
+def _in_common(some: Sequence[int], others: Sequence[int]) -> int:
+    """Return how many ids two sequences have in common at their beginning."""
+    low, high = 0, min(len(some), len(others))
+    while low < high:  # compared in slices, which the interpreter does quickly
+        middle = (low + high + 1) // 2
+        if some[low:middle] == others[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

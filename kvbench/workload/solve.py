@@ -38,6 +38,8 @@ TOLERANCE = 0.01
 
 _MOST = {"count": 100_000, "tokens": 100_000}
 _MOST_SESSIONS = 20_000
+_FEW_SESSIONS = 256  # before that chance still moves the hit rate
+_SLOWEST = 4.0  # hits grow as 1 - c/n^a: from n on by 1/(2^a - 1) of the last gain; a > 0.32 here
 
 _Path: TypeAlias = tuple[str | int, ...]
 
@@ -94,7 +96,15 @@ def _aim(
 
     rising = aimed[0] == "sessions" or aimed[-1] == "tokens"
     most = _MOST_SESSIONS if aimed[0] == "sessions" else _MOST[str(aimed[-1])]
-    beyond = _first(lambda value: (reach(value) >= target) == rising, most)
+
+    def hopeless(value: int) -> bool:
+        """Whether more sessions bring too little, going by what the last doubling brought."""
+        if aimed[0] != "sessions" or value < _FEW_SESSIONS:
+            return False
+        gained = reach(value) - reach(value // 2)
+        return reach(value) + _SLOWEST * max(gained, 0.0) < target - TOLERANCE
+
+    beyond = _first(lambda value: (reach(value) >= target) == rising, most, hopeless)
     nearest = min((max(beyond - 1, 1), beyond), key=lambda value: abs(reach(value) - target))
     if abs(reach(nearest) - target) > TOLERANCE:
         raise InputError(
@@ -106,10 +116,15 @@ def _aim(
     return nearest, reach(nearest)
 
 
-def _first(holds: Callable[[int], bool], most: int) -> int:
-    """Return the first number from 1 for which something holds, or about `most`."""
+def _first(holds: Callable[[int], bool], most: int, hopeless: Callable[[int], bool]) -> int:
+    """Return the first number from 1 for which something holds, or where the search was given up.
+
+    It is given up at about `most`, and at a power of two from which on it is `hopeless`.
+    """
     high = 1
     while high < most and not holds(high):
+        if hopeless(high):
+            return high
         high *= 2
     low = high // 2 + 1
     while low < high:

@@ -41,6 +41,12 @@ TALK = a_turn(
 )
 
 
+REORDERED = (
+    "{% for m in messages[1:] %}{% if loop.last %}{{ messages[0].content }}\n\n{% endif %}"
+    "<|user|>{{ m.content }}<|end|>{% endfor %}"
+)
+
+
 def a_plan(*turns, api="chat", history="planned"):
     """A plan of given turns."""
     return Plan("p", 1, api, history, turns)
@@ -149,13 +155,22 @@ def test_real_answers_stand_for_planned_ones_where_the_plan_says_so():
     assert prompt[45:-3] == SHIPPED.encode('It said "no".\n')
 
 
+@pytest.mark.parametrize("template", [fakes_text.MARKED, REORDERED], ids=["marked", "reordered"])
+def test_what_was_rendered_before_changes_no_token(template):
+    """Conversations that grow, shrink and change their roles, against renderers without a past."""
+    tokenizer = fakes_text.byte_level(template)
+    said = [("system", "p", 9)] + [
+        (("user", "assistant")[i % 2], f"m{i}", 3 + i % 5) for i in range(12)
+    ]
+    talks = [a_turn(*said[:n]) for n in (2, 4, 12, 6, 8)] + [a_turn(*said[1:n]) for n in (3, 9)]
+    renderer = Renderer(a_plan(TALK), tokenizer)
+    for talk in talks:
+        assert renderer.prompt_ids(talk) == Renderer(a_plan(TALK), tokenizer).prompt_ids(talk)
+
+
 def test_a_template_may_reorder_messages():
     """Mistral's way: the system prompt stands before the last question."""
-    reordered = (
-        "{% for m in messages[1:] %}{% if loop.last %}{{ messages[0].content }}\n\n{% endif %}"
-        "<|user|>{{ m.content }}<|end|>{% endfor %}"
-    )
-    tokenizer = fakes_text.byte_level(reordered)
+    tokenizer = fakes_text.byte_level(REORDERED)
     renderer = Renderer(a_plan(TALK), tokenizer)
     assert list(renderer.prompt_ids(TALK)) == tokenizer.encode_chat(renderer.messages(TALK))
 

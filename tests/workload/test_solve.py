@@ -96,6 +96,10 @@ def test_every_worker_solves_alike(tmp_path):
             with_hits(0.99, ("count: 40, ", "")),
             r"target_hit_rate: expected what prefixes\.1\.count can bring about, got 0\.99; near",
         ),
+        (
+            with_hits(0.97, ("  count: 120\n", "")),  # given up early: more sessions bring nothing
+            r"expected what sessions\.count can bring about, got 0\.97; .* with (512|1,024|2,048)$",
+        ),
         (with_hits(0.5), r"x\.yaml:2: target_hit_rate: expected a number to be left out for it"),
         ((("count: 40, ", ""),), r"x\.yaml:5: prefixes\.1\.count: missing"),
         ((("  count: 120\n", ""),), r"x\.yaml:6: sessions\.count: missing"),
