@@ -98,6 +98,10 @@ def main() -> None:
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+    except SystemExit as end:
+        # Whoever read our output has seen enough (`kvbench plan … | head`): no bug of ours, which
+        # is what typer's exit code 1 would say.
+        sys.exit(0 if isinstance(end.__context__, BrokenPipeError) else end.code)
 
 
 if __name__ == "__main__":

@@ -48,11 +48,13 @@ def plan(
     """
     from rich.console import Console
 
+    from kvbench.gates.file import read_gates
     from kvbench.oracle.ceiling import ceiling
     from kvbench.text.tokenizer import Tokenizer
     from kvbench.workload.load import load_plan
     from kvbench.workload.render import Renderer
 
+    gates = read_gates(workload) if workload is not None else []
     planned = load_plan(workload, trace, seed=seed, limit=limit, speed=speed)
     renderer = Renderer(planned, Tokenizer.load(tokenizer))
     top = ceiling(planned, renderer, block_size)
@@ -60,6 +62,8 @@ def plan(
     console.print(_summary(planned, top))
     for note in planned.notes:
         console.print(f"note: {note}", style="yellow", markup=False)
+    for gate in gates:
+        console.print(f"gate: {gate.text}", markup=False)
     if max(turn.turn for turn in planned.turns) > 1:
         console.print(_by_turn(planned, top))
     if show:

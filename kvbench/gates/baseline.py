@@ -244,6 +244,12 @@ def make_baseline(runs: Sequence[Evidence], gates: Iterable[Gate] = ()) -> Basel
             )
     first = Fingerprint.of(runs[0])
     for run in runs[1:]:
+        if run.manifest.arm != runs[0].manifest.arm:
+            raise InputError(
+                f"arm: {runs[0].summary.run} is of {runs[0].manifest.arm}, "
+                f"{run.summary.run} of {run.manifest.arm}",
+                hint="a baseline is made of one arm; `kvbench compare` sets two against each other",
+            )
         for name in (*QUESTION, *_SURROUNDINGS):
             mine, other = getattr(Fingerprint.of(run), name), getattr(first, name)
             if mine != other:

@@ -111,6 +111,8 @@ def test_runs_that_are_not_alike_or_not_valid_make_no_baseline():
         make_baseline([evidence_of(late)])
     with pytest.raises(InputError, match=r"model: .* has model qwen3-8b, .* has model other"):
         make_baseline([_run(), _run(model="other")])
+    with pytest.raises(InputError, match=r"arm: .* is of prefix, .* of another"):
+        make_baseline([_run(), _run(arm="another")])
     with pytest.raises(InputError, match="at least one run"):
         make_baseline([])
 
