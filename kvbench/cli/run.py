@@ -62,6 +62,9 @@ def run(
     gates: Annotated[
         Path | None, typer.Option(help="Judge it by this file's gates too, beside the workload's.")
     ] = None,
+    preflight: Annotated[
+        bool, typer.Option(help="Ask the target first whether it is ready for this.")
+    ] = True,
 ) -> None:
     """Send a workload or a trace to a target; write rows, a report, and a table.
 
@@ -97,6 +100,7 @@ def run(
         max_in_flight=max_in_flight,
         command=tuple(sys.argv),
         gates=gates,
+        preflight=preflight,
     )
     console = Console(highlight=False)
     display = Display(console)

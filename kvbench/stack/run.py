@@ -40,19 +40,23 @@ from kvbench.records.verdict import write_verdict
 from kvbench.report.page import build_report
 from kvbench.stack.abort import Abort, GateAbortError
 from kvbench.stack.loadgen import locust_command
+from kvbench.stack.preflight import notes as preflight_notes
+from kvbench.stack.preflight import problems, refusal
+from kvbench.stack.probe import probe
 from kvbench.stack.process import Child
 from kvbench.stack.tail import Tail
-from kvbench.stack.target import Target, cache_counters, count_tokens, look_at, reset_caches
+from kvbench.stack.target import Target, cache_counters, look_at, reset_caches
 from kvbench.stack.watch import ServerWatch, servers_of
 from kvbench.text.tokenizer import Tokenizer
 from kvbench.workload.load import fingerprint, load_plan
 from kvbench.workload.render import Renderer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from kvbench.gates.gate import Gate
+    from kvbench.oracle.ceiling import Ceiling as PlanCeiling
     from kvbench.records.evidence import Evidence
     from kvbench.records.summary import Summary
     from kvbench.records.verdict import Verdict
@@ -66,9 +70,6 @@ POLL_SECONDS = 0.25
 
 TOKENS_APART = 0.01
 """Share by which the pods' count of prompt tokens may differ from the plan's unmentioned."""
-
-PROBE_TEXT = "The quick brown fox jumps over 13 lazy dogs — again.\n"
-"""Text on which two different tokenizers are unlikely to agree by accident."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +94,7 @@ class Job:
         max_in_flight: Most turns open at once.
         command: The command line, for the manifest.
         gates: File of gates to judge it by, beside those of the workload.
+        preflight: Whether the target is asked first if it is ready.
     """
 
     target: str
@@ -112,6 +114,7 @@ class Job:
     max_in_flight: int = 4096
     command: tuple[str, ...] = ()
     gates: Path | None = None
+    preflight: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +205,7 @@ def prepare(job: Job) -> Prepared:
 
     Raises:
         InputError: The workload, the trace or a flag is wrong.
-        TargetError: The target does not answer.
+        TargetError: The target does not answer, or is not ready for it.
     """
     source = job.workload or job.trace
     if source is None:
@@ -213,15 +216,18 @@ def prepare(job: Job) -> Prepared:
     plan = load_plan(job.workload, job.trace, seed=job.seed, limit=job.limit, speed=job.speed)
     gates = [gate for path in (job.workload, job.gates) if path for gate in read_gates(path)]
     target = look_at(job.target, job.model)
-    tokenizer, notes = _tokenizer(job, target)
-    notes += plan.notes
+    tokenizer = _tokenizer(job, target)
+    notes = list(plan.notes)
     if target.block_size is None:
         notes.append(
             f"the pods do not say their block size: the ceiling assumes {DEFAULT_BLOCK_SIZE}"
         )
     block_size = target.block_size or DEFAULT_BLOCK_SIZE
+    top = ceiling(plan, Renderer(plan, tokenizer), block_size)
+    if job.preflight:
+        notes = [*_preflight(job, plan, target, tokenizer, top.prompt_tokens), *notes]
     folder = RunFolder.create(job.runs, job.name or plan.name, utc())
-    manifest = _manifest(job, plan, target, tokenizer, block_size)
+    manifest = _manifest(job, plan, target, tokenizer, top)
     manifest = msgspec.structs.replace(
         manifest,
         gates=[gate.text for gate in gates],
@@ -414,30 +420,38 @@ def _afterthoughts(summary: Summary, manifest: Manifest) -> list[str]:
     return notes
 
 
-def _tokenizer(job: Job, target: Target) -> tuple[Tokenizer, list[str]]:
+def _tokenizer(job: Job, target: Target) -> Tokenizer:
     """Return the tokenizer to plan with: the one given, the target's own, or kvbench's."""
-    tokenizer = Tokenizer.load(job.tokenizer)
     if job.tokenizer is None and target.root:
         with suppress(InputError):  # a name on a hub, or a directory of another machine
-            tokenizer = Tokenizer.load(target.root)
-    theirs = count_tokens(target, PROBE_TEXT)
-    ours = len(tokenizer.encode(PROBE_TEXT))
-    if theirs is None or theirs == ours:
-        return tokenizer, []
-    note = (
-        f"the target's tokenizer is another one (it counts {theirs} tokens where {tokenizer.name} "
-        f"counts {ours}): lengths and the ceiling are approximate; pass --tokenizer"
-    )
-    return tokenizer, [note]
+            return Tokenizer.load(target.root)
+    return Tokenizer.load(job.tokenizer)
+
+
+def _preflight(
+    job: Job, plan: Plan, target: Target, tokenizer: Tokenizer, prompt_tokens: Sequence[int]
+) -> list[str]:
+    """Return what the target's answers to a few small requests suggest.
+
+    Raises:
+        InputError: The plan does not fit the target.
+        TargetError: The target is not ready.
+    """
+    name = f"kvbench-preflight-{utc().isoformat()}"
+    seen = probe(target, tokenizer, plan.api, name=name, salted=job.isolation == "salt")
+    pairs = zip(plan.turns, prompt_tokens, strict=True)
+    found = problems(seen, [tokens + turn.max_tokens for turn, tokens in pairs])
+    if (error := refusal(found)) is not None:
+        raise error
+    return preflight_notes(seen)
 
 
 def _manifest(
-    job: Job, plan: Plan, target: Target, tokenizer: Tokenizer, block_size: int
+    job: Job, plan: Plan, target: Target, tokenizer: Tokenizer, top: PlanCeiling
 ) -> Manifest:
     """Return the manifest of a run that is about to begin."""
     source = job.workload or job.trace
     assert source is not None
-    top = ceiling(plan, Renderer(plan, tokenizer), block_size)
     ids = ceiling(plan, None, plan.ids_block_size) if plan.ids_block_size else None
     return Manifest(
         kvbench_version=__version__,
@@ -459,7 +473,7 @@ def _manifest(
         api=plan.api,
         history=plan.history,
         isolation=job.isolation,
-        block_size=block_size,
+        block_size=top.block_size,
         planned_turns=len(plan.turns),
         planned_sessions=plan.sessions,
         ceiling=Ceiling(tokens=sum(top.cached_tokens), prompt_tokens=sum(top.prompt_tokens)),

@@ -190,17 +190,36 @@ def cache_counters(pods: Mapping[str, str]) -> dict[str, dict[str, float]]:
     return counters
 
 
-def count_tokens(target: Target, text: str) -> int | None:
-    """Return how many tokens the target's own tokenizer makes of `text`, or None if it is mute."""
-    body = {"model": target.model, "prompt": text, "add_special_tokens": False}
+def prefix_caching(pods: Mapping[str, str]) -> dict[str, bool]:
+    """Return for each pod whether it keeps blocks for reuse; one that does not say is left out."""
+    switches = {}
+    for name, url in pods.items():
+        for labels, _ in _families(url).get("vllm_cache_config_info", []):
+            if (said := labels.get("enable_prefix_caching")) in {"True", "False"}:
+                switches[name] = said == "True"
+    return switches
+
+
+def tokenize(target: Target, what: Mapping[str, object]) -> list[int] | None:
+    """Return what the target's own tokenizer makes of a prompt or of messages.
+
+    Args:
+        target: The target.
+        what: The fields of vLLM's `/tokenize` beside the model.
+
+    Returns:
+        Token ids; None where the target has no such endpoint, or refuses.
+    """
     try:
-        count = json.loads(fetch(f"{target.url}/tokenize", body=body)).get("count")
+        answer = json.loads(fetch(f"{target.url}/tokenize", body={"model": target.model, **what}))
+        tokens = answer["tokens"]
     except urllib.error.HTTPError as error:
         with error:
             return None
-    except (TargetError, ValueError, AttributeError):
+    except (TargetError, ValueError, KeyError, TypeError):
         return None
-    return count if isinstance(count, int) else None
+    whole = isinstance(tokens, list) and all(isinstance(token, int) for token in tokens)
+    return tokens if whole else None
 
 
 def reset_caches(target: Target) -> None:

@@ -12,7 +12,7 @@ import pytest
 from kvbench.records.reader import read_frame
 from kvbench.records.run import RunFolder
 from kvbench.stack.local import LocalStack
-from kvbench.stack.target import cache_counters
+from kvbench.stack.process import Child, kvbench_command
 from kvbench.stack.topology import PodSpec, RouterSpec, Topology
 
 pytestmark = pytest.mark.timeout(120)
@@ -78,8 +78,6 @@ def children(process: subprocess.Popen[str]) -> list[psutil.Process]:
 def test_a_run_leaves_one_row_per_turn_whose_hits_the_pods_counted_too(stack, tmp_path):
     """Rows, server counters, ceiling and table agree."""
     (tmp_path / "small.yaml").write_text(WORKLOAD)
-    pods = {url: url for url in stack.pod_urls}
-    before = cache_counters(pods)
 
     code, out, err = finish(kvbench("run", "small.yaml", "--target", stack.url, cwd=tmp_path))
 
@@ -87,8 +85,7 @@ def test_a_run_leaves_one_row_per_turn_whose_hits_the_pods_counted_too(stack, tm
     folder = only_run(tmp_path)
     frame, damage = read_frame(folder)
     manifest = folder.read_manifest()
-    after = cache_counters(pods)
-    gained = sum(after[url]["hits"] - before[url]["hits"] for url in pods)
+    gained = sum(pod.after.hits - pod.before.hits for pod in manifest.pods.values())
     assert damage.sentences() == []
     assert list(frame["index"]) == list(range(30))
     assert frame["cached_tokens"].sum() == gained > 0
@@ -99,6 +96,28 @@ def test_a_run_leaves_one_row_per_turn_whose_hits_the_pods_counted_too(stack, tm
     assert manifest.validity == []
     assert (folder.path / "report.html").read_text().startswith("<!doctype html>")
     assert f"report   {folder.path.relative_to(tmp_path)}/report.html" in out
+
+
+@pytest.mark.stack
+@pytest.mark.parametrize(
+    ("lacks", "flag"),
+    [
+        ("--no-enable-prompt-tokens-details", "--enable-prompt-tokens-details"),
+        ("--no-enable-prefix-caching", "--enable-prefix-caching"),
+        ("--max-model-len=400", "--max-model-len"),
+    ],
+)
+def test_a_pod_that_lacks_something_is_refused_before_a_turn_is_sent(lacks, flag, tmp_path):
+    """With the flag that turns it on, and no run folder; `--no-preflight` measures all the same."""
+    (tmp_path / "small.yaml").write_text(WORKLOAD)
+    with Child("pod", kvbench_command("pod", lacks), tmp_path / "pod.log") as pod:
+        asked = ("run", "small.yaml", "--target", pod.wait_ready(60))
+        code, _, err = finish(kvbench(*asked, cwd=tmp_path))
+        assert code == (2 if flag == "--max-model-len" else 3)
+        assert f"start vLLM with {flag}" in err
+        assert not (tmp_path / "runs").exists()
+        finish(kvbench(*asked, "--no-preflight", cwd=tmp_path))
+    assert len(read_frame(only_run(tmp_path))[0]) == 30
 
 
 @pytest.mark.stack
