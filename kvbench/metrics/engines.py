@@ -24,6 +24,14 @@ ENGINES = ("vllm", "sglang")
 Kind: TypeAlias = Literal["counter", "gauge", "histogram", "info"]
 
 _SGLANG = ("model_name", "tp_rank")
+_SGLANG_SECONDS = (
+    0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0, 20.0, 40.0, 60.0, 80.0, 100.0,
+    200.0, 400.0,
+)  # fmt: skip
+_SGLANG_GAPS = (
+    0.002, 0.004, 0.006, 0.008, 0.01, 0.015, 0.02, 0.025, 0.03, 0.035, 0.04, 0.06, 0.08, 0.1,
+    0.2, 0.4, 0.6, 0.8, 1.0, 2.0, 4.0, 6.0, 8.0,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +123,20 @@ PROMPT_LENGTHS = _of("prompt_lengths", vllm.REQUEST_PROMPT_TOKENS, sglang="promp
 ANSWER_LENGTHS = _of(
     "answer_lengths", vllm.REQUEST_GENERATION_TOKENS, sglang="generation_tokens_histogram"
 )
-TTFT = _of("ttft", vllm.TTFT, sglang="time_to_first_token_seconds")
-ITL = _of("itl", vllm.ITL, "time_per_output_token_seconds", sglang="inter_token_latency_seconds")
-E2E = _of("e2e", vllm.E2E, sglang="e2e_request_latency_seconds")
+TTFT = _of("ttft", vllm.TTFT, sglang="time_to_first_token_seconds", sglang_buckets=_SGLANG_SECONDS)
+ITL = _of(
+    "itl",
+    vllm.ITL,
+    "time_per_output_token_seconds",
+    sglang="inter_token_latency_seconds",
+    sglang_buckets=_SGLANG_GAPS,
+)
+E2E = _of(
+    "e2e",
+    vllm.E2E,
+    sglang="e2e_request_latency_seconds",
+    sglang_buckets=(*_SGLANG_SECONDS, 600.0, 1200.0, 1800.0, 2400.0),
+)
 QUEUE_TIME = _of("queue_time", vllm.QUEUE_TIME, sglang="queue_time_seconds")
 CAPACITY = _only("sglang:max_total_num_tokens", "gauge", "Tokens that the cache holds.", *_SGLANG)
 PAGE_SIZE = _only("sglang:page_size", "gauge", "Tokens per block.", *_SGLANG)
