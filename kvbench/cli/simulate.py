@@ -45,6 +45,10 @@ def simulate(
         typer.Option(min=2, help="Longest prompt and answer together; default: what fits."),
     ] = None,
     profile: Annotated[str, typer.Option(help="Whose timing the pods have.")] = "llama-3.1-8b-h100",
+    join: Annotated[
+        float,
+        typer.Option(min=0.0, help="The last pod joins only after so many seconds, cold."),
+    ] = 0.0,
     limit: Annotated[int | None, typer.Option(min=1, help="Only so many requests.")] = None,
     speed: Annotated[float, typer.Option(min=1e-6, help="Play so many times faster.")] = 1.0,
     seed: Annotated[
@@ -111,6 +115,7 @@ def simulate(
         seed or 0,
         request_s=device.request_s,
         request_token_s=device.request_token_s,
+        join_s=join,
     )
     run = play(script, fleet, _mode(script, serial=serial, batch=batch))
     _write(run, rows)

@@ -73,6 +73,7 @@ class Fleet:
     skip: bool = True
     request_s: float = 0.0
     request_token_s: float = 0.0
+    join_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -117,6 +118,8 @@ class Play:
         # Who waits for the request at a position, and how many a request still waits for.
         self._followers: dict[int, list[int]] = {}
         self._waits_for = [0] * len(script.requests)
+        if fleet.join_s > 0 and len(names) < 2:
+            raise InputError("pods: expected at least 2 where the last one joins later, got 1")
         check(script, fleet.config)
 
     def __iter__(self) -> Iterator[Row]:
@@ -210,10 +213,11 @@ class Play:
             prompt_tokens=request.prompt_tokens,
             session=request.session,
         )
-        if len(self._states) == 1:
-            decision = Decision(self._states[0].name, self._policy.name, "only", 0, ())
+        states = self._states[:-1] if now < self._fleet.join_s else self._states
+        if len(states) == 1:
+            decision = Decision(states[0].name, self._policy.name, "only", 0, ())
         else:
-            decision = self._policy.choose(route, self._states, now)
+            decision = self._policy.choose(route, states, now)
             self._policy.placed(route, decision.pod, now)
         pod = self._pods[decision.pod]
         waiting = max(request.prompt_tokens - decision.matched_tokens, 0)

@@ -165,6 +165,22 @@ def test_a_turn_is_sent_when_the_turn_before_has_ended_and_the_pause_is_over():
     assert later == 24
 
 
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_a_pod_that_joins_later_gets_nothing_before(policy):
+    """And is then chosen by those who look at load, turns or chance."""
+    fleet = replace(fleet_of(pods=2, policy=policy), join_s=0.3)
+    rows, summary = played(script_of(CHAT), fleet)
+    late = [row.arrival_s for row in rows if row.pod == "pod-2"]
+    assert min(late, default=0.3) >= 0.3
+    assert summary.pods[1].requests == len(late) > 0
+
+
+def test_a_single_pod_cannot_join_later():
+    """There would be nobody before."""
+    with pytest.raises(InputError, match="pods: expected at least 2 where the last one joins"):
+        play(script_of(CHAT), replace(fleet_of(pods=1), join_s=0.3))
+
+
 def test_a_serial_request_arrives_when_the_one_before_has_ended():
     """So no request ever waits."""
     rows, _ = played(script_of(CHAT), fleet_of(), "serial")
