@@ -70,6 +70,12 @@ class BlockStored:
     kv_cache_spec_kind: str | None = None
     kv_cache_spec_sliding_window: int | None = None
 
+    @property
+    def counts(self) -> bool:
+        """Whether these blocks are in GPU memory and stand for the whole context before them."""
+        kind = self.kv_cache_spec_kind
+        return in_gpu(self.medium) and (kind is None or "full" in kind or "mla" in kind)
+
 
 @dataclass(frozen=True, slots=True)
 class BlockRemoved:
@@ -78,6 +84,11 @@ class BlockRemoved:
     block_hashes: tuple[EngineHash, ...]
     medium: str | None = None
     group_idx: int | None = None
+
+    @property
+    def counts(self) -> bool:
+        """Whether they left GPU memory."""
+        return in_gpu(self.medium)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +182,11 @@ def decode_batch(payload: bytes) -> EventBatch:
     )
 
 
+def in_gpu(medium: str | None) -> bool:
+    """Return whether an event is about GPU memory; those that do not say are."""
+    return medium is None or medium.upper() == "GPU"
+
+
 def encode_batch(batch: EventBatch, form: Form = "map") -> bytes:
     """Return the bytes that vLLM sends for `batch`: "map" from 0.24 on, "array" before."""
     encode = _as_map if form == "map" else _as_array
@@ -247,7 +263,9 @@ def _stored(raw: Mapping[str, object]) -> BlockStored:
     hashes = _hashes(raw.get("block_hashes"))
     block_size = _whole("block_size", raw.get("block_size"))
     token_ids = _token_ids(raw.get("token_ids"))
-    if block_size < 1 or len(token_ids) != len(hashes) * block_size:
+    medium = _text("medium", raw.get("medium"))
+    bare = not token_ids and not in_gpu(medium)  # an offloaded block is announced by name alone
+    if not bare and (block_size < 1 or len(token_ids) != len(hashes) * block_size):
         raise EventFormatError(
             f"KV events: expected {len(hashes)} blocks of {block_size} tokens, "
             f"got {len(token_ids)} tokens"
@@ -266,7 +284,7 @@ def _stored(raw: Mapping[str, object]) -> BlockStored:
         token_ids=token_ids,
         block_size=block_size,
         lora_id=_optional_whole("lora_id", raw.get("lora_id")),
-        medium=_text("medium", raw.get("medium")),
+        medium=medium,
         lora_name=_text("lora_name", raw.get("lora_name")),
         extra_keys=None if extra_keys is None else tuple(map(_extra, extra_keys)),
         group_idx=_optional_whole("group_idx", raw.get("group_idx")),

@@ -6,19 +6,23 @@ in on either socket and answers with orders, in the order in which they must be 
 opens no socket itself. A replay's answers belong to the order that asked for it: whoever carries
 orders out uses a fresh socket for each replay, and gives up on one when the next is ordered.
 
-- The next number in turn is applied.
-- A number too high is a gap: a replay of what is missing is ordered, and what comes in meanwhile
+- The next number in turn is applied, whatever else is under way.
+- A number too high is a gap: a replay of what is missing is ordered, and what is beyond the gap
   waits. The first contact is a gap from 0, unless it is batch 0.
+- The last batch before a silence may be lost too, and no gap shows it. So whoever carries orders
+  out asks now and then, and at the start: `ask` orders a replay of what comes next, which brings
+  nothing but its end if nothing is missing.
 - A live number that does not exceed the last live one means that the engine was restarted: forget
   the pod. A live number that the replay has already brought is skipped.
 - What no replay can bring is lost for good. Then the pod is forgotten, because a lost removal would
   be believed for ever, and counts as degraded: what is known of it is true but not complete.
 
 Trust: *cold* while nothing is known, *exact* while every batch since the pod's start, or since it
-last cleared its cache, was applied, *degraded* otherwise. It comes with a reason for people.
+last cleared its cache, was applied, *degraded* otherwise, and as long as a gap is open or a replay
+was left unanswered. It comes with a reason for people.
 
 A restart that skips straight past the last number cannot be seen in numbers alone; whoever notices
-that the process is another one calls `restarted`.
+that the process is another one (its connection broke) calls `restarted`.
 """
 
 from __future__ import annotations
@@ -75,14 +79,13 @@ class EventFeed:
             and asked for again.
 
     Attributes:
-        trust: How far the pod's part of the index may be believed.
         gaps: How often a number was missing.
         lost: Batches that no replay could bring.
         restarts: How often the engine began anew.
     """
 
     def __init__(self, *, can_replay: bool = True, most_pending: int = 10_000) -> None:
-        self.trust = Trust("cold", "no batch yet")
+        self._trust = Trust("cold", "no batch yet")
         self.gaps = 0
         self.lost = 0
         self.restarts = 0
@@ -93,11 +96,30 @@ class EventFeed:
         self._last_payload: bytes | None = None
         self._pending: dict[int, bytes] = {}
         self._replay_from: int | None = None
+        self._missing_until = 0
+        self._unanswered = False
+
+    @property
+    def trust(self) -> Trust:
+        """How far the pod's part of the index may be believed."""
+        if self._trust.level != "exact":
+            return self._trust
+        if self._next <= self._last_live:
+            return Trust("degraded", f"batch {self._next} is missing and asked for")
+        if self._unanswered:
+            return Trust("degraded", "the replay socket does not answer")
+        return self._trust
 
     @property
     def replaying(self) -> bool:
         """Whether a replay was ordered and has not ended."""
         return self._replay_from is not None
+
+    def ask(self) -> list[Order]:
+        """Order a replay of whatever comes next: at the start, and after a silence."""
+        if not self._can_replay or self.replaying:
+            return []
+        return [self._order_replay()]
 
     def published(self, message: Message) -> list[Order]:
         """Take a message of the live stream."""
@@ -111,31 +133,34 @@ class EventFeed:
             return orders
         if len(self._pending) < self._most_pending:
             self._pending[message.seq] = message.payload
-        if not self.replaying:
-            orders += self._proceed()
-        return orders
+        return orders + self._proceed()
 
     def replayed(self, message: Message) -> list[Order]:
         """Take a message of the replay; its end is one with the number -1."""
         if message.seq == END_OF_REPLAY:
-            return self.replay_ended()
+            return self.replay_ended(answered=True)
         if message.seq < self._next or not self.replaying:
             return []
         orders = self._lose_until(message.seq) if message.seq > self._next else []
         return [*orders, self._apply(message.payload)]
 
-    def replay_ended(self) -> list[Order]:
+    def replay_ended(self, *, answered: bool = False) -> list[Order]:
         """Take note that nothing more will come: the end was reached, or waiting for it was.
 
-        If the replay brought nothing of what was missing, that is lost.
+        If the replay brought nothing of what was missing when it was ordered, that is lost. If it
+        came to its end and there never was a batch, the pod has cached nothing yet, and that is all
+        there is to know.
         """
         start, self._replay_from = self._replay_from, None
         if start is None:
             return []
+        self._unanswered = not answered
+        if answered and self._next == 0 and not self._pending and self._trust.level == "cold":
+            self._trust = Trust("exact", "nothing was published yet")
         self._pending = {seq: data for seq, data in self._pending.items() if seq >= self._next}
         orders: list[Order] = []
-        if start == self._next and self._pending and start not in self._pending:
-            orders += self._lose_until(min(self._pending))
+        if start == self._next < self._missing_until:
+            orders += self._lose_until(self._missing_until)
         return orders + self._proceed()
 
     def restarted(self, reason: str = "the pod was restarted") -> list[Order]:
@@ -145,37 +170,43 @@ class EventFeed:
         self._last_live = -1
         self._pending.clear()
         self._replay_from = None
-        self.trust = Trust("cold", reason)
+        self._unanswered = False
+        self._trust = Trust("cold", reason)
         return [Forget(reason)]
 
     def spoiled(self, reason: str) -> list[Order]:
         """Take note that a batch could not be read: what it said is lost."""
         self.lost += 1
-        self.trust = Trust("degraded", reason)
+        self._trust = Trust("degraded", reason)
         return [Forget(reason)]
 
     def cleared(self) -> None:
         """Take note that the pod cleared its cache: from here on everything is known again."""
-        self.trust = Trust("exact", "every batch since the cache was cleared")
+        self._trust = Trust("exact", "every batch since the cache was cleared")
 
     def _proceed(self) -> list[Order]:
         """Apply what waits and is in turn; order a replay of what is missing before the rest."""
         orders: list[Order] = []
         while self._next in self._pending:
             orders.append(self._apply(self._pending.pop(self._next)))
-        if not self._pending:
+        if not self._pending or self.replaying:
             return orders
         self.gaps += 1
         if not self._can_replay:
             return orders + self._lose_until(min(self._pending)) + self._proceed()
+        return [*orders, self._order_replay()]
+
+    def _order_replay(self) -> Order:
+        """Ask for all from the next batch on; note up to which of them something is missing."""
         self._replay_from = self._next
-        return [*orders, Replay(self._next)]
+        self._missing_until = min(self._pending, default=self._next)
+        return Replay(self._next)
 
     def _apply(self, payload: bytes) -> Order:
         """Count a batch as applied."""
         self._next += 1
-        if self.trust.level == "cold":
-            self.trust = Trust("exact", "every batch since the pod's start")
+        if self._trust.level == "cold":
+            self._trust = Trust("exact", "every batch since the pod's start")
         return Apply(payload)
 
     def _lose_until(self, seq: int) -> list[Order]:
@@ -183,5 +214,5 @@ class EventFeed:
         reason = f"batches {self._next} to {seq - 1} are lost"
         self.lost += seq - self._next
         self._next = seq
-        self.trust = Trust("degraded", reason)
+        self._trust = Trust("degraded", reason)
         return [Forget(reason)]

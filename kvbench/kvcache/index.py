@@ -117,6 +117,20 @@ class BlockIndex:
         known = self._pods.get(pod)
         return len(known.parked) if known else 0
 
+    def copies(self, pod: str, block_hash: BlockHash) -> int:
+        """Return how many copies of a block a pod is believed to hold."""
+        known = self._pods.get(pod)
+        if known is None or not self._holders.get(block_hash, 0) & known.bit:
+            return 0
+        return max(
+            (
+                1 + known.copies.get(alias, 0)
+                for alias in known.copies
+                if known.aliases.get(alias) == block_hash
+            ),
+            default=1,
+        )
+
     def contents(self, pod: str) -> set[BlockHash]:
         """Return the hashes of the blocks that a pod holds."""
         known = self._pods.get(pod)
@@ -159,7 +173,7 @@ class BlockIndex:
             if isinstance(event, BlockStored):
                 self._store(pod, known, event)
             elif isinstance(event, BlockRemoved):
-                if _in_gpu(event.medium) and event.group_idx in {None, known.group}:
+                if event.counts and event.group_idx in {None, known.group}:
                     for name in event.block_hashes:
                         self._evict(known, _alias(name))
             else:
@@ -186,7 +200,7 @@ class BlockIndex:
 
     def _store(self, pod: str, known: _Pod, event: BlockStored) -> None:
         """Place blocks after their parent, or park them."""
-        if not _in_gpu(event.medium) or not _whole_context(event.kv_cache_spec_kind):
+        if not event.counts:
             return
         if event.block_size != self.block_size:
             raise EventFormatError(
@@ -281,16 +295,6 @@ class BlockIndex:
 def _alias(name: EngineHash) -> int:
     """Return an engine's hash as the index keeps it: 60 bits of it."""
     return engine_hash(name) & _ALIAS_BITS
-
-
-def _in_gpu(medium: str | None) -> bool:
-    """Return whether an event is about GPU memory; those that do not say are."""
-    return medium is None or medium.upper() == "GPU"
-
-
-def _whole_context(kind: str | None) -> bool:
-    """Return whether a cache group's blocks stand for the whole context before them."""
-    return kind is None or "full" in kind or "mla" in kind
 
 
 def _extra_keys(event: BlockStored, index: int) -> tuple[ExtraKey, ...]:

@@ -173,3 +173,46 @@ def test_replayed_messages_nobody_asked_for_are_ignored():
     assert feed.replayed(live(1)) == []
     assert feed.replayed(END) == []
     assert fed(feed, live(1)) == apply(1)
+
+
+def test_a_silence_is_asked_about_and_what_was_missed_comes():
+    """The last batch was lost, and no gap shows it."""
+    feed = EventFeed()
+    fed(feed, live(0))
+    assert feed.ask() == [Replay(1)]
+    assert feed.ask() == []
+    assert feed.replayed(live(1)) == apply(1)
+    assert feed.replayed(END) == []
+    assert (feed.trust.level, feed.gaps) == ("exact", 0)
+    assert EventFeed(can_replay=False).ask() == []
+
+
+def test_while_a_gap_is_open_a_pod_is_not_exact():
+    """The index lags behind what is known to have happened."""
+    feed = EventFeed()
+    fed(feed, live(0), live(2))
+    assert feed.trust == Trust("degraded", "batch 1 is missing and asked for")
+    feed.replayed(live(1))
+    feed.replayed(live(2))
+    assert feed.trust.level == "exact"
+
+
+def test_a_gap_that_opens_during_a_replay_is_asked_for_and_not_taken_for_lost():
+    """The replay's end was sent before the missing batches were published."""
+    feed = EventFeed()
+    assert feed.ask() == [Replay(0)]
+    assert fed(feed, live(2)) == []
+    assert feed.replayed(END) == [Replay(0)]
+    assert feed.replayed(live(0)) == apply(0)
+    assert feed.lost == 0
+    assert feed.replayed(live(1)) == apply(1)
+    assert feed.replayed(END) == apply(2)
+    assert feed.trust.level == "exact"
+
+
+def test_batches_in_turn_are_applied_while_a_replay_is_under_way():
+    """A question costs no delay."""
+    feed = EventFeed()
+    fed(feed, live(0))
+    feed.ask()
+    assert fed(feed, live(1)) == apply(1)
