@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+from bisect import bisect_left
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvbench.metrics import engines
+from kvbench.metrics.exposition import MOST_SAMPLES, Lengths, NonsenseError, read
+
+CONFIG = (
+    'vllm:cache_config_info{block_size="16",engine="%d",kv_cache_size_tokens="1600",'
+    'num_gpu_blocks="100",num_gpu_blocks_override="None",kv_cache_memory_bytes="51200"} 1.0\n'
+)
+OLD = """\
+vllm:gpu_cache_usage_perc{model_name="m"} 0.5
+vllm:gpu_prefix_cache_queries_total{model_name="m"} 100.0
+vllm:gpu_prefix_cache_hits_total{model_name="m"} 40.0
+"""
+NEW = """\
+vllm:kv_cache_usage_perc{engine="0",model_name="m"} 0.5
+vllm:prefix_cache_queries_total{engine="0",model_name="m"} 100.0
+vllm:prefix_cache_hits_total{engine="0",model_name="m"} 40.0
+"""
+SGLANG = """\
+# TYPE sglang:cached_tokens_total counter
+# TYPE sglang:num_running_reqs gauge
+sglang:num_running_reqs{model_name="m",tp_rank="0"} 3.0
+sglang:num_running_reqs{model_name="m",tp_rank="1"} 3.0
+sglang:token_usage{model_name="m",tp_rank="0"} 0.25
+sglang:max_total_num_tokens{model_name="m",tp_rank="0"} 4000.0
+sglang:kv_used_tokens{model_name="m",tp_rank="0"} 1000.0
+sglang:kv_evictable_tokens{model_name="m",tp_rank="0"} 500.0
+sglang:page_size{model_name="m",tp_rank="0"} 64.0
+sglang:context_len{model_name="m",tp_rank="0"} 2048.0
+sglang:prompt_tokens_total{is_streaming="True",model_name="m"} 60.0
+sglang:prompt_tokens_total{is_streaming="False",model_name="m"} 40.0
+"""
+
+
+def of(text: str):
+    """Return the reading of an exposition."""
+    return read(text.encode())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(NEW, id="today's names"),
+        pytest.param(OLD, id="those before 0.11"),
+        pytest.param(NEW + OLD, id="both, as releases in between serve them"),
+        pytest.param(NEW.replace("vllm:", "vllm_"), id="an underscore for the colon"),
+    ],
+)
+def test_a_pod_may_be_old_or_new_and_colons_may_be_gone(text):
+    """The same numbers, and none of them twice."""
+    reading = of(text + CONFIG % 0)
+
+    assert reading.engine == "vllm"
+    assert (reading.get(engines.QUERIES), reading.get(engines.HITS)) == (100.0, 40.0)
+    assert reading.referenced_tokens == 0.5 * 99 * 16
+
+
+def test_sglang_says_the_same_things_in_its_own_words():
+    """Sums over its labels, one tensor-parallel rank, and the pool's composition as it is."""
+    reading = of(SGLANG)
+
+    assert (reading.engine, reading.model, reading.block_tokens) == ("sglang", "m", 64)
+    assert (reading.get(engines.RUNNING), reading.get(engines.QUERIES)) == (3.0, 100.0)
+    assert (reading.capacity_tokens, reading.referenced_tokens) == (4000.0, 1000.0)
+    assert reading.get(engines.EVICTABLE_TOKENS) == 500.0
+    assert reading.get(engines.WINDOW) == 2048.0
+
+
+def test_declared_and_never_counted_is_0_and_undeclared_is_unknown():
+    """SGLang shows a counter with labels from its first increment on."""
+    assert of(SGLANG).get(engines.HITS) == 0.0
+    assert of(NEW).get(engines.PREEMPTIONS) is None
+
+
+def test_engines_behind_one_address_are_summed_and_their_usage_is_averaged():
+    """Two data-parallel engines, one full, one empty."""
+    text = NEW + NEW.replace('engine="0"', 'engine="1"').replace("0.5", "0.0")
+    reading = of(text + CONFIG % 0 + CONFIG % 1)
+
+    assert reading.get(engines.QUERIES) == 200.0
+    assert reading.capacity_tokens == 2 * 99 * 16
+    assert reading.referenced_tokens == 0.25 * 2 * 99 * 16
+    assert reading.capacity_bytes == 2 * 51200
+
+
+def test_bytes_that_do_not_belong_to_the_blocks_are_unknown():
+    """With an override of the number of blocks the engine still says what it would have taken."""
+    text = NEW + CONFIG % 0
+
+    assert of(text).capacity_bytes == 51200.0
+    assert of(text.replace('override="None"', 'override="100"')).capacity_bytes is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("", id="nothing"),
+        pytest.param("<html><body>vllm:</body></html>", id="a page"),
+        pytest.param("process_start_time_seconds 5.0\n", id="some other process"),
+        pytest.param('vllm:num_requests_running{engine="0"} many\n', id="no number"),
+        pytest.param(
+            "".join(f'vllm:num_requests_running{{e="{n}"}} 1\n' for n in range(MOST_SAMPLES + 1)),
+            id="labels without end",
+        ),
+    ],
+)
+def test_nonsense_is_refused(text):
+    """Whatever answers at the address."""
+    with pytest.raises(NonsenseError):
+        of(text)
+
+
+def test_values_that_are_no_numbers_are_as_if_not_there():
+    """NaN as well: it would spoil every sum."""
+    reading = of(NEW + 'vllm:num_requests_running{engine="0"} NaN\n')
+
+    assert reading.get(engines.RUNNING) is None
+    assert reading.get(engines.QUERIES) == 100.0
+
+
+BOUNDS = (1.0, 10.0, 100.0, 1000.0, float("inf"))
+
+
+def histogram(values) -> Lengths:
+    """Return values as an engine's histogram shows them."""
+    counts = [0.0] * len(BOUNDS)
+    for value in values:
+        for index in range(bisect_left(BOUNDS, value), len(BOUNDS)):
+            counts[index] += 1.0
+    return Lengths(BOUNDS, tuple(counts), float(sum(values)))
+
+
+@given(st.lists(st.integers(1, 4000), min_size=1, max_size=30))
+def test_what_is_spread_over_buckets_keeps_counts_buckets_and_the_sum(values):
+    """Each value stays in its bucket, and all add up to what the engine summed."""
+    spread = histogram(values).spread(4000.0)
+
+    assert sum(n for _, n in spread) == len(values)
+    assert sum(value * n for value, n in spread) == pytest.approx(sum(values))
+    for value, n in spread:
+        low = max((b for b in BOUNDS if b < value), default=0.0)
+        high = min(b for b in BOUNDS if b >= value)
+        assert 0 < n <= sum(low <= v <= high for v in values)
+
+
+def test_one_request_between_two_looks_is_exact():
+    """Its sum is its length."""
+    before = histogram([7, 2500])
+
+    assert histogram([7, 2500, 777]).since(before).spread(4000.0) == [(777.0, 1.0)]
+
+
+def test_a_histogram_that_began_anew_counts_from_0():
+    """Its process was restarted, or has other buckets."""
+    assert histogram([5]).since(histogram([5, 6, 7])) == histogram([5])
