@@ -11,7 +11,13 @@ from kvbench.policies.names import DEFAULT, NAMES
 
 def router(
     pod: Annotated[
-        list[str], typer.Option("--pod", help="URL of a pod, http://HOST:PORT; once for each.")
+        list[str],
+        typer.Option(
+            "--pod",
+            envvar="KVBENCH_PODS",
+            help="URL of a pod, http://HOST:PORT; once for each. The variable holds several, with "
+            "blanks between.",
+        ),
     ],
     policy: str = typer.Option(DEFAULT, help=f"Which pod gets a request: {', '.join(NAMES)}."),
     host: str = typer.Option("127.0.0.1", help="Address to listen on."),
