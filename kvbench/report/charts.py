@@ -149,9 +149,9 @@ def _ttft_by_turn(arms: Arms) -> Chart | None:
 
 
 def _hit_rate_over_time(arms: Arms) -> Chart | None:
-    """Draw the hit rate along the run, with the ceiling."""
+    """Draw the hit rate along the run, with the ceiling of the turns of each moment."""
     canvas = Canvas("time")
-    if not _draw_hit_rates(canvas, arms, lambda view: view.by_time):
+    if not _draw_hit_rates(canvas, arms, lambda view: view.by_time, each=True):
         return None
     canvas.x_moments("time in the run")
     return _chart(
@@ -364,14 +364,21 @@ def _draw_line(canvas: Canvas, x: NDArray[np.float64], y: NDArray[np.float64], n
     )  # fmt: skip
 
 
-def _draw_hit_rates(canvas: Canvas, arms: Arms, series: Callable[[RunView], Series]) -> bool:
-    """Draw hit rates and their ceilings; return whether any hit rate is known."""
+def _draw_hit_rates(
+    canvas: Canvas, arms: Arms, series: Callable[[RunView], Series], *, each: bool = False
+) -> bool:
+    """Draw hit rates and their ceilings; return whether any hit rate is known.
+
+    One plan has one ceiling along its turns; along time it has not, since a slower arm sends the
+    same turns later: there `each` arm has its own.
+    """
     rates = {n: c for n, v in enumerate(arms.values()) if (c := v.summary.hits.ceiling) is not None}
-    one_plan = bool(rates) and max(rates.values()) - min(rates.values()) < 0.005
-    for number in list(rates)[:1] if one_plan else rates:  # one plan has one ceiling
+    one = bool(rates) and max(rates.values()) - min(rates.values()) < 0.005
+    one = one and (not each or len(arms) == 1)
+    for number in list(rates)[:1] if one else rates:
         values = series(list(arms.values())[number])
         canvas.axes.plot(
-            values.at, values.ceiling, color=INK if one_plan else colour(number),
+            values.at, values.ceiling, color=INK if one else colour(number),
             linewidth=1.1, linestyle=(0, (4, 3)),
         )  # fmt: skip
     for number, view in enumerate(arms.values()):

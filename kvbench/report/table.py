@@ -71,8 +71,12 @@ COLUMNS = (
         "time to first token, median",
         lambda s: format_seconds(s.ttft.p50),
     ),
-    Column("p95", "TTFT\np95", "of TTFT; failed turns are ∞", lambda s: format_seconds(s.ttft.p95)),
-    Column("p99", "TTFT\np99", "of TTFT; failed turns are ∞", lambda s: format_seconds(s.ttft.p99)),
+    Column(
+        "TTFT p95", "TTFT\np95", "of TTFT; failed turns are ∞", lambda s: format_seconds(s.ttft.p95)
+    ),
+    Column(
+        "TTFT p99", "TTFT\np99", "of TTFT; failed turns are ∞", lambda s: format_seconds(s.ttft.p99)
+    ),
     Column(
         "tokens/s",
         "tokens\n/s",

@@ -5,6 +5,7 @@ import subprocess
 
 import pytest
 from fakes_records import story, written_run
+from playwright.sync_api import sync_playwright
 
 from kvbench.gates.grammar import parse_gate
 from kvbench.gates.judge import judge
@@ -52,6 +53,26 @@ def test_the_page_opens_without_a_word_in_the_console(page, size, tmp_path):
     _, said = _chromium(page, f"--window-size={size}", f"--screenshot={shot}")
     assert "CONSOLE" not in said
     assert shot.stat().st_size > 20_000
+
+
+@pytest.mark.parametrize(("width", "columns"), [(390, 1), (1000, 2), (1280, 2)])
+def test_the_page_fits_its_width(page, width, columns):
+    """Nothing is cut off but tables that scroll; charts stand side by side where there is room."""
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        tab = browser.new_page(viewport={"width": width, "height": 844})
+        tab.goto(page.as_uri())
+        wide = tab.evaluate(
+            "[...document.querySelectorAll('main *')].filter(e => !e.closest('.wide table') || "
+            "e.closest('.summary')).filter(e => e.getBoundingClientRect().right > innerWidth + 1)"
+            ".map(e => e.outerHTML.slice(0, 80))"
+        )
+        tops = tab.evaluate(
+            "[...document.querySelectorAll('figure')].map(e => e.getBoundingClientRect().top)"
+        )
+        browser.close()
+    assert wide == []
+    assert tops.count(tops[0]) == columns
 
 
 def test_a_page_that_fetches_would_be_seen(page, tmp_path):

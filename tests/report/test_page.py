@@ -151,7 +151,7 @@ def test_failed_turns_are_counted_shown_by_kind_and_make_percentiles_infinite(tm
     shown = _page(tmp_path, rows)
 
     cells = dict(zip(shown.tables[0][0], shown.tables[0][1], strict=True))
-    assert (cells["TTFT p50"], cells["p95"], cells["failed"]) == ("200 ms", "∞", "2")
+    assert (cells["TTFT p50"], cells["TTFT p95"], cells["failed"]) == ("200 ms", "∞", "2")
     assert shown.tables[1][1] == ["prefix", "http", "2", "503 no pod"]
     assert "2 of 10 turns failed and count as never answered." in shown.text
 
