@@ -22,7 +22,7 @@ about 150 bytes with one holder, less with several.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from kvbench.kvcache.blocks import BYTES_PER_TOKEN, ROOT, hash_block, pack_tokens, token_bytes
 from kvbench.kvcache.events import BlockRemoved, BlockStored, EventFormatError, engine_hash
@@ -42,12 +42,29 @@ MOST_PARKED = 65_536
 _ALIAS_BITS = (1 << 60) - 1
 
 
+class IndexObserver(Protocol):
+    """Is told what becomes of blocks, as it happens. Copies of a block on one pod are one block."""
+
+    def extended(self, pod: str, block: BlockHash, blocks: int) -> None:
+        """A pod has computed `blocks` blocks behind a block that it holds: it has used that one."""
+        ...
+
+    def stored(self, pod: str, block: BlockHash, parent: BlockHash, holders: int) -> None:
+        """A pod holds a block behind `parent`, as `holders` other pods do."""
+        ...
+
+    def removed(self, pod: str, block: BlockHash, holders: int, *, evicted: bool) -> None:
+        """A pod holds a block no more, `holders` others still do; else than evicted, forgotten."""
+        ...
+
+
 class _Pod:
     """What is known of one pod."""
 
-    __slots__ = ("aliases", "bit", "children", "copies", "group", "parked")
+    __slots__ = ("aliases", "bit", "children", "copies", "group", "name", "parked")
 
-    def __init__(self, bit: int) -> None:
+    def __init__(self, name: str, bit: int) -> None:
+        self.name = name
         self.bit = bit
         self.group: int | None = None
         self.aliases: dict[int, BlockHash] = {}
@@ -63,15 +80,17 @@ class BlockIndex:
 
     Args:
         block_size: Tokens per block; all pods must agree.
+        observer: Is told of every block.
 
     Attributes:
         dropped: Blocks that could be neither placed nor parked.
     """
 
-    __slots__ = ("_holders", "_pods", "block_size", "dropped")
+    __slots__ = ("_holders", "_observer", "_pods", "block_size", "dropped")
 
-    def __init__(self, block_size: int) -> None:
+    def __init__(self, block_size: int, observer: IndexObserver | None = None) -> None:
         self.block_size = block_size
+        self._observer = observer
         self.dropped = 0
         self._pods: dict[str, _Pod] = {}
         # A bit for each pod that holds the block.
@@ -90,7 +109,7 @@ class BlockIndex:
         if pod not in self._pods:
             taken = {known.bit for known in self._pods.values()}
             self._pods[pod] = _Pod(
-                next(1 << n for n in range(len(taken) + 1) if 1 << n not in taken)
+                pod, next(1 << n for n in range(len(taken) + 1) if 1 << n not in taken)
             )
 
     def remove(self, pod: str) -> None:
@@ -104,8 +123,8 @@ class BlockIndex:
         if known is None:
             return
         for block_hash in known.aliases.values():
-            self._release(block_hash, known.bit)
-        self._pods[pod] = _Pod(known.bit)
+            self._release(block_hash, known)
+        self._pods[pod] = _Pod(pod, known.bit)
 
     def blocks(self, pod: str) -> int:
         """Return how many different blocks a pod holds."""
@@ -195,7 +214,7 @@ class BlockIndex:
             return 0
         believed = self.match(hashes)[pod]
         if believed > held:
-            self._release(hashes[held], known.bit)
+            self._release(hashes[held], known)
         return max(believed - held, 0)
 
     def _store(self, pod: str, known: _Pod, event: BlockStored) -> None:
@@ -214,6 +233,8 @@ class BlockIndex:
         data = token_bytes(pack_tokens(event.token_ids))
         width = self.block_size * BYTES_PER_TOKEN
         parent = None if event.parent_block_hash is None else _alias(event.parent_block_hash)
+        if self._observer is not None and parent is not None and parent in known.aliases:
+            self._observer.extended(pod, known.aliases[parent], len(event.block_hashes))
         for index, name in enumerate(event.block_hashes):
             alias = _alias(name)
             content = data[index * width : (index + 1) * width]
@@ -241,7 +262,7 @@ class BlockIndex:
             alias, above, content, extra = waiting.pop()
             block_hash = hash_block(above, content, extra)
             known.aliases[alias] = block_hash
-            self._holders[block_hash] = self._holders.get(block_hash, 0) | known.bit
+            self._hold(block_hash, above, known)
             for child in known.children.pop(alias, ()):
                 _, content, extra = known.parked.pop(child)
                 waiting.append((child, block_hash, content, extra))
@@ -249,12 +270,11 @@ class BlockIndex:
     def _copy(self, known: _Pod, alias: int) -> None:
         """Count one more copy of a block; one that was disbelieved is a first copy again."""
         block_hash = known.aliases[alias]
-        holders = self._holders.get(block_hash, 0)
-        if holders & known.bit:
+        if self._holders.get(block_hash, 0) & known.bit:
             known.copies[alias] = min(known.copies.get(alias, 0) + 1, MOST_COPIES - 1)
         else:
             known.copies.pop(alias, None)
-            self._holders[block_hash] = holders | known.bit
+            self._hold(block_hash, ROOT, known)
 
     def _park(
         self, known: _Pod, alias: int, parent: int, content: bytes, extra: tuple[ExtraKey, ...]
@@ -276,20 +296,30 @@ class BlockIndex:
         elif copies == 1:
             del known.copies[alias]
         elif alias in known.aliases:
-            self._release(known.aliases.pop(alias), known.bit)
+            self._release(known.aliases.pop(alias), known, evicted=True)
         elif alias in known.parked:
             parent, _, _ = known.parked.pop(alias)
             known.children[parent].remove(alias)
             if not known.children[parent]:
                 del known.children[parent]
 
-    def _release(self, block_hash: BlockHash, bit: int) -> None:
-        """Note that the pod of that bit does not hold a block (any more)."""
-        holders = self._holders.get(block_hash, 0) & ~bit
+    def _hold(self, block_hash: BlockHash, parent: BlockHash, known: _Pod) -> None:
+        """Note that a pod holds a block."""
+        holders = self._holders.get(block_hash, 0)
+        self._holders[block_hash] = holders | known.bit
+        if self._observer is not None and not holders & known.bit:
+            self._observer.stored(known.name, block_hash, parent, holders.bit_count())
+
+    def _release(self, block_hash: BlockHash, known: _Pod, *, evicted: bool = False) -> None:
+        """Note that a pod does not hold a block (any more)."""
+        before = self._holders.get(block_hash, 0)
+        holders = before & ~known.bit
         if holders:
             self._holders[block_hash] = holders
         else:
             self._holders.pop(block_hash, None)
+        if self._observer is not None and holders != before:
+            self._observer.removed(known.name, block_hash, holders.bit_count(), evicted=evicted)
 
 
 def _alias(name: EngineHash) -> int:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from kvbench.kvcache.blocks import BlockHash
     from kvbench.kvcache.events import EventBatch
     from kvbench.kvcache.feed import Order
+    from kvbench.kvcache.index import IndexObserver
 
 _WORST_FIRST = ("cold", "degraded", "exact")
 
@@ -51,6 +52,7 @@ class Stream:
         events: In them.
         unknown: Events of kinds that are not known, skipped.
         spoiled: Messages that could not be read.
+        resets: How often the pod said that it cleared its cache.
         lag_s: Age of the latest batch when it was applied, by the two machines' calendars.
     """
 
@@ -62,6 +64,7 @@ class Stream:
     events: int = 0
     unknown: int = 0
     spoiled: int = 0
+    resets: int = 0
     lag_s: float = 0.0
 
 
@@ -86,9 +89,11 @@ class Ledger:
 
     Args:
         utc: Calendar seconds, to compare with the publishers' stamps.
+        observer: Is told of every block.
     """
 
     utc: Callable[[], float]
+    observer: IndexObserver | None = None
     streams: dict[str, list[Stream]] = field(default_factory=dict)
     _indexes: dict[int, BlockIndex] = field(default_factory=dict)
 
@@ -236,6 +241,7 @@ class Ledger:
         stream.unknown += batch.unknown
         stream.lag_s = max(self.utc() - batch.ts, 0.0)
         if cleared:
+            stream.resets += 1
             stream.feed.cleared()
         return []
 
@@ -244,7 +250,7 @@ class Ledger:
         for event in batch.events:
             if isinstance(event, BlockStored) and event.counts:
                 size = event.block_size
-                return self._indexes.setdefault(size, BlockIndex(size))
+                return self._indexes.setdefault(size, BlockIndex(size, self.observer))
         return None
 
     def _spoil(self, stream: Stream, error: EventFormatError) -> list[Replay]:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from kvcache.publishing import SIZE, Pod
 
 from kvbench.engine.values import EngineRequest
-from kvbench.kvcache.blocks import PromptKeys, block_hashes
+from kvbench.kvcache.blocks import ROOT, PromptKeys, block_hashes
 from kvbench.kvcache.events import (
     AllBlocksCleared,
     BlockRemoved,
@@ -282,3 +282,51 @@ def test_many_pods_are_told_apart():
         index.add(pod)
         index.apply(pod, batch(stored(range(blocks), [1] * blocks * SIZE)))
     assert index.match(block_hashes([1] * 10, SIZE)) == depth
+
+
+class Told:
+    """Folds what an observer is told: who holds what."""
+
+    def __init__(self):
+        self.held = {}
+        self.evicted = 0
+        self.extensions = []
+
+    def extended(self, pod, block, blocks):
+        """Keep it."""
+        assert pod in self.held[block]
+        self.extensions.append(blocks)
+
+    def stored(self, pod, block, parent, holders):
+        """Add a holder."""
+        pods = self.held.setdefault(block, set())
+        assert pod not in pods
+        assert holders == len(pods)
+        assert parent == ROOT or parent in self.held
+        pods.add(pod)
+
+    def removed(self, pod, block, holders, *, evicted):
+        """Take a holder away."""
+        self.held[block].remove(pod)
+        assert holders == len(self.held[block])
+        self.evicted += evicted
+
+
+def test_an_observer_is_told_of_every_block_that_comes_and_goes():
+    """Two pods hold the same two blocks; one evicts a block and stores it anew; one is cleared."""
+    told = Told()
+    index = BlockIndex(4, told)
+    both = EventBatch(0.0, (BlockStored((1, 2), None, tuple(range(8)), 4),))
+    more = BlockStored((3,), 2, (9, 9, 9, 9), 4)
+    index.apply("a", both)
+    index.apply("b", both)
+    index.apply("b", EventBatch(0.0, (BlockRemoved((2,)),)))
+
+    assert sorted(map(sorted, told.held.values())) == [["a"], ["a", "b"]]
+    assert told.evicted == 1
+
+    index.apply("a", EventBatch(0.0, (more,)))
+    index.clear("a")
+
+    assert sorted(map(sorted, told.held.values())) == [[], [], ["b"]]
+    assert (told.evicted, told.extensions) == (1, [1])
