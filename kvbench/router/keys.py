@@ -75,7 +75,7 @@ class Prompt(msgspec.Struct, frozen=True, gc=False):
 
 
 def read_prompt(body: bytes) -> Prompt:
-    """Return what the body of a chat or a text completion says.
+    """Return what the body of a chat or a text completion, a response or a message says.
 
     Raises:
         BodyError: It is not JSON, or no object; the message says where.
@@ -144,8 +144,8 @@ def _chain(data: bytes, seed: str) -> tuple[int, ...]:
 
 def _layout(fields: dict[str, object]) -> tuple[str, bytes, int]:
     """Return the kind of prompt, its first canonical bytes, and the size of all of it."""
-    messages, prompt = fields.get("messages"), fields.get("prompt")
-    if isinstance(messages, list):
+    messages, prompt = _messages(fields), fields.get("prompt")
+    if messages is not None:
         data = "".join(_chat(messages, fields.get("tools"))).encode("utf-8", "surrogatepass")
         return "chat", data, len(data)
     batch = prompt if isinstance(prompt, list) else [prompt]
@@ -163,6 +163,22 @@ def _layout(fields: dict[str, object]) -> tuple[str, bytes, int]:
             return "unknown", b"", 0
         return "ids", data, _ID_BYTES * sum(len(ids) for ids in batch if isinstance(ids, list))
     return "unknown", b"", 0
+
+
+def _messages(fields: dict[str, object]) -> list[object] | None:
+    """Return the messages of a chat in whichever API's form, or None if it is no chat.
+
+    A chat completion has `messages`; Anthropic's form has `system` beside them; OpenAI's responses
+    have `instructions` and `input`. Said first, either of these is a message of the system.
+    """
+    messages, lead = fields.get("messages"), fields.get("system")
+    if not isinstance(messages, list) and "prompt" not in fields:
+        messages, lead = fields.get("input"), fields.get("instructions")
+        if isinstance(messages, str):
+            messages = [{"role": "user", "content": messages}]
+    if not isinstance(messages, list):
+        return None
+    return [{"role": "system", "content": lead}, *messages] if lead else messages
 
 
 def _chat(messages: list[object], tools: object) -> Iterator[str]:

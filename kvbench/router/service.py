@@ -2,7 +2,8 @@
 
 | path | answered |
 |---|---|
-| `POST /v1/chat/completions`, `POST /v1/completions` | by the pod that the policy chooses |
+| `POST` to `/v1/chat/completions`, `/v1/completions`, | by the pod that the policy chooses |
+| `/v1/responses`, `/v1/messages` | |
 | everything else under `/v1/`, `/tokenize`, `/detokenize` | by the least loaded pod |
 | `POST /reset_prefix_cache` | by all pods: 200 if all answer 200; policies forget |
 | `GET /health` | 200 if any pod is offered, else 503 |
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_ROUTED = frozenset({"/v1/chat/completions", "/v1/completions"})
+_ROUTED = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses"})
 _PASSED = frozenset({"/tokenize", "/detokenize"})
 _MOST_BODY = 256 * 2**20  # a long prompt with pictures in it
 

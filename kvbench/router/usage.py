@@ -4,6 +4,12 @@ An answer ends, streamed or not, with `"usage":{…}`, which has the two counts 
 JSON a quote inside a string is escaped, so the bytes `"usage"` occur as a key and nowhere else.
 Each piece of the body is searched once for that key; the 1,024 bytes behind its last occurrence
 are kept, and read when the answer has ended. A count that is not there is unknown (None), never 0.
+
+| API | prompt tokens | of them cached |
+|---|---|---|
+| completions, OpenAI's | `prompt_tokens` | `cached_tokens` |
+| responses, OpenAI's | `input_tokens` | `cached_tokens` |
+| messages, Anthropic's | `input_tokens`, and `cache_…_input_tokens` | `cache_read_input_tokens` |
 """
 
 from __future__ import annotations
@@ -12,8 +18,9 @@ import re
 
 _KEY = b'"usage"'
 _WINDOW = 1024
-_PROMPT = re.compile(rb'"prompt_tokens"\s*:\s*(\d{1,12})\b')
-_CACHED = re.compile(rb'"cached_tokens"\s*:\s*(\d{1,12})\b')
+_PROMPT = re.compile(rb'"(?:prompt|input)_tokens"\s*:\s*(\d{1,12})\b')
+_CACHED = re.compile(rb'"(?:cached|cache_read_input)_tokens"\s*:\s*(\d{1,12})\b')
+_BESIDE = re.compile(rb'"cache_(?:read|creation)_input_tokens"\s*:\s*(\d{1,12})\b')
 
 
 class UsageFinder:
@@ -37,7 +44,10 @@ class UsageFinder:
 
     def prompt_tokens(self) -> int | None:
         """Return the prompt's tokens, if the answer said."""
-        return _number(_PROMPT, self._found)
+        tokens = _number(_PROMPT, self._found)
+        if tokens is None:
+            return None
+        return tokens + sum(map(int, _BESIDE.findall(self._found)))
 
     def cached_tokens(self) -> int | None:
         """Return how many of them were cached, if the answer said."""

@@ -255,3 +255,36 @@ def test_tokens_are_estimated_by_what_pods_have_counted():
     assert ratios.of("m") == pytest.approx(6 - 0.05 * 3)
     ratios.learn("m", 10, 10)
     assert ratios.of("m") == pytest.approx(6 - 0.05 * 3), "short prompts are mostly template"
+
+
+def test_the_same_chat_has_the_same_chain_in_every_apis_form():
+    """What is said to the system first, in a field of its own or as a message."""
+    as_chat = chat(user(LONG, "system"), user("hi"), user(LONG, "assistant"))
+    turns = [user("hi"), user(LONG, "assistant")]
+    as_message = chat(*turns, system=LONG)
+    blocks = chat(*turns, system=[{"type": "text", "text": LONG, "cache_control": {}}])
+    as_response = read_prompt(
+        json.dumps({"model": "m", "instructions": LONG, "input": turns}).encode()
+    )
+
+    assert len(as_chat.keys) > 10
+    assert as_chat.keys == as_message.keys == blocks.keys == as_response.keys
+    assert as_chat.size == as_response.size
+
+
+def test_a_response_may_be_asked_for_with_a_plain_text():
+    """It is what the user says."""
+    plain, spelt = (
+        read_prompt(json.dumps({"model": "m", "input": value}).encode())
+        for value in (LONG, [user(LONG)])
+    )
+
+    assert plain == spelt
+    assert len(plain.keys) == 7
+
+
+def test_what_stands_beside_a_text_prompt_changes_nothing():
+    """A completion has no messages, whatever else it has."""
+    prompt = read_prompt(json.dumps({"prompt": LONG, "input": "x", "system": "y"}).encode())
+
+    assert prompt.keys == read_prompt(json.dumps({"prompt": LONG}).encode()).keys

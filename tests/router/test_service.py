@@ -46,6 +46,31 @@ def test_what_has_no_prompt_goes_to_the_least_loaded_pod_as_it_is(method, target
     run(case)
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x" * 2000}]}),
+        ("/v1/completions", {"prompt": "x" * 2000}),
+        ("/v1/responses", {"input": "x" * 2000}),
+        ("/v1/messages", {"system": "x" * 2000, "messages": [{"role": "user", "content": "x"}]}),
+    ],
+)
+def test_a_prompt_goes_where_its_prefix_is_in_whichever_apis_form(path, body):
+    """The second time it is expected on the pod that had it."""
+
+    async def case():
+        async with House(fine, fine, fine, policy="prefix_cost") as house:
+            text = json.dumps({"model": "m", **body}).encode()
+            first = await ask(house.url, "POST", path, text)
+            second = await ask(house.url, "POST", path + "?beta=true", text)
+
+            assert first.headers["x-kvbench-predicted-tokens"] == "0"
+            assert second.headers["x-kvbench-predicted-tokens"] == str(2000 // 256 * 64)
+            assert second.headers["x-kvbench-pod"] == first.headers["x-kvbench-pod"]
+
+    run(case)
+
+
 def test_an_answer_to_head_has_a_length_and_no_body():
     """And the connection serves the next request."""
 

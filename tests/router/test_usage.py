@@ -56,6 +56,19 @@ def test_counts_are_found_however_the_stream_is_cut(cuts):
             (7, 5),
             id="much may come behind it",
         ),
+        pytest.param(
+            b'{"usage":{"input_tokens":9,"input_tokens_details":{"input_tokens_per_turn":[],'
+            b'"cached_tokens":4},"output_tokens":2}}',
+            (9, 4),
+            id="a response",
+        ),
+        pytest.param(
+            b'data: {"type":"message_start","message":{"usage":{"input_tokens":9,"output_tokens":0'
+            b'}}}\n\ndata: {"type":"message_delta","usage":{"input_tokens":5,"output_tokens":2,'
+            b'"cache_creation_input_tokens":1,"cache_read_input_tokens":3}}\n\n',
+            (9, 3),
+            id="a message counts what was cached apart",
+        ),
     ],
 )
 def test_counts_of_whole_answers(body, expected):
