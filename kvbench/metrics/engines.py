@@ -95,9 +95,9 @@ def _of(
     return Quantity(word, metric.help, tuple(metrics))
 
 
-def _only(name: str, kind: Kind, text: str, *labels: str) -> Quantity:
+def _only(word: str, name: str, kind: Kind, text: str, *labels: str) -> Quantity:
     """Return a quantity that has one name."""
-    return Quantity(name.partition(":")[2] or name, text, (Metric(name, kind, text, labels),))
+    return Quantity(word, text, (Metric(name, kind, text, labels),))
 
 
 RUNNING = _of("running", vllm.REQUESTS_RUNNING, sglang="num_running_reqs")
@@ -138,28 +138,40 @@ E2E = _of(
     sglang_buckets=(*_SGLANG_SECONDS, 600.0, 1200.0, 1800.0, 2400.0),
 )
 QUEUE_TIME = _of("queue_time", vllm.QUEUE_TIME, sglang="queue_time_seconds")
-CAPACITY = _only("sglang:max_total_num_tokens", "gauge", "Tokens that the cache holds.", *_SGLANG)
-PAGE_SIZE = _only("sglang:page_size", "gauge", "Tokens per block.", *_SGLANG)
-WINDOW = _only("sglang:context_len", "gauge", "Tokens of the longest request.", *_SGLANG)
-USED_TOKENS = _only("sglang:kv_used_tokens", "gauge", "Tokens that requests use.", *_SGLANG)
-EVICTABLE_TOKENS = _only(
-    "sglang:kv_evictable_tokens", "gauge", "Cached tokens that nobody uses.", *_SGLANG
+CAPACITY = _only(
+    "capacity", "sglang:max_total_num_tokens", "gauge", "Tokens that the cache holds.", *_SGLANG
 )
-EVICTED_TOKENS = _only("sglang:evicted_tokens_total", "counter", "Tokens evicted.", *_SGLANG)
+PAGE_SIZE = _only("page_size", "sglang:page_size", "gauge", "Tokens per block.", *_SGLANG)
+WINDOW = _only("window", "sglang:context_len", "gauge", "Tokens of the longest request.", *_SGLANG)
+USED_TOKENS = _only(
+    "used_tokens", "sglang:kv_used_tokens", "gauge", "Tokens that requests use.", *_SGLANG
+)
+EVICTABLE_TOKENS = _only(
+    "evictable_tokens",
+    "sglang:kv_evictable_tokens",
+    "gauge",
+    "Cached tokens that nobody uses.",
+    *_SGLANG,
+)
+EVICTED_TOKENS = _only(
+    "evicted_tokens", "sglang:evicted_tokens_total", "counter", "Tokens evicted.", *_SGLANG
+)
 BLOCK_LIFETIME = _only(
+    "block_lifetime",
     "vllm:kv_block_lifetime_seconds",
     "histogram",
     "Life of sampled blocks; only with --kv-cache-metrics.",
     *vllm.ENGINE_LABELS,
 )
 BLOCK_REUSE_GAP = _only(
+    "block_reuse_gap",
     "vllm:kv_block_reuse_gap_seconds",
     "histogram",
     "Seconds between uses of sampled blocks; only with --kv-cache-metrics.",
     *vllm.ENGINE_LABELS,
 )
-STARTED = _only("process_start_time_seconds", "gauge", "When the process began.")
-PROCESS_BYTES = _only("process_resident_memory_bytes", "gauge", "Resident memory.")
+STARTED = _only("started", "process_start_time_seconds", "gauge", "When the process began.")
+PROCESS_BYTES = _only("process_bytes", "process_resident_memory_bytes", "gauge", "Resident memory.")
 
 QUANTITIES = (
     RUNNING, WAITING, USAGE, QUERIES, HITS, PROMPT_TOKENS, GENERATION_TOKENS, PREEMPTIONS, REQUESTS,

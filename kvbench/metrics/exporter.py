@@ -12,6 +12,8 @@ Where a number comes from:
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias
+
 from kvbench.metrics.metric import Metric
 
 _LIVES = (
@@ -32,7 +34,8 @@ HOLDERS = ("1", "2", "3-4", "5-8", "9+")
 COLD_STARTS = ("restart", "reset")
 """`reason` of COLD_START: the process is another one; its prefix cache was reset."""
 
-LENGTHS = ("mean", "p95", "window")
+Length: TypeAlias = Literal["mean", "p95", "window"]
+LENGTHS: tuple[Length, ...] = ("mean", "p95", "window")
 """`length` of HEADROOM_SEQUENCES: of the requests that ended lately; or the whole window."""
 
 WORK = ("requests", "uncached_tokens")

@@ -175,6 +175,19 @@ class Reading:
         return float(sum(size for size in sizes if size)) if all(sizes) else None
 
     @property
+    def window_tokens(self) -> int | None:
+        """Tokens of the longest request, up to a block; what /v1/models says is exact."""
+        said = self.get(engines.WINDOW)
+        if said:
+            return int(said)
+        size = whole(self.setting("kv_cache_size_tokens"))
+        try:
+            requests = float(self.setting("kv_cache_max_concurrency") or "0")
+        except ValueError:
+            return None
+        return round(size / requests) if size and requests > 0 else None
+
+    @property
     def referenced_tokens(self) -> float | None:
         """Tokens that running requests use."""
         used, usage = self.get(engines.USED_TOKENS), self.get(engines.USAGE)

@@ -60,6 +60,10 @@ class Levels(Collector):
         """Set the value under these label values."""
         self._values[labels] = to
 
+    def clear(self) -> None:
+        """Forget all values: what is not set again is absent."""
+        self._values.clear()
+
     def collect(self) -> Iterator[Family]:
         """Yield the family as it stands."""
         family = GaugeMetricFamily(self._metric.name, self._metric.help, labels=self._metric.labels)

@@ -1,0 +1,177 @@
+"""What becomes of blocks: why they were computed, how long they lived, when they are used again.
+
+An observer of `kvbench.kvcache.index`: fed by KV events alone, pure, and told the time.
+
+Theory. Engines publish what they store and what they give up, and nothing about hits. Still:
+
+- What is stored had to be computed. If another pod holds the same block, a better placement would
+  have hit it there (*elsewhere*). If the fleet held it once, a larger or better kept cache would
+  have hit it (*evicted*, or *reset*: lost when a cache was cleared, a pod restarted, or sight of
+  it was lost). Only what was seen nowhere before had to be computed (*cold*). So hits and all that
+  is not cold are what one endless cache for the whole fleet would have found.
+- A block is *used* when blocks are stored behind it. That is another request if blocks had been
+  stored behind it before; or if several come at once, `ONE_REQUEST_S` after it was stored. Else it
+  may be the same request, computed in pieces, and counts as nothing.
+- A block that is stored anew after an eviction is used again, too late. Of blocks that are stored
+  together only the first counts, as for those that are still there: a use is one request's.
+
+Memory is bounded: blocks that nobody holds any more are remembered in two generations of half of
+`remember`, of which the older is dropped when the younger is full.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kvbench.kvcache.blocks import ROOT
+from kvbench.metrics.exporter import STORED_CAUSES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kvbench.kvcache.blocks import BlockHash
+    from kvbench.metrics.instruments import Buckets
+
+ONE_REQUEST_S = 1.0
+"""Seconds between a block and those behind it within which they may be of one request."""
+
+REMEMBER = 500_000
+"""Blocks that are remembered after nobody holds them: about 60 MB."""
+
+_COLD, _ELSEWHERE, _EVICTED, _RESET = range(len(STORED_CAUSES))
+
+
+@dataclass(slots=True)
+class PodCache:
+    """What is known of one pod's blocks.
+
+    Attributes:
+        pod: Its name.
+        block_tokens: Tokens per block.
+        causes: Blocks stored, by `STORED_CAUSES`.
+        evicted: Blocks evicted.
+        stored_at: When each block that it holds was stored.
+        used_at: When blocks were last used, of those that were.
+    """
+
+    pod: str
+    block_tokens: int
+    causes: list[int] = field(default_factory=lambda: [0] * len(STORED_CAUSES))
+    evicted: int = 0
+    stored_at: dict[BlockHash, float] = field(default_factory=dict)
+    used_at: dict[BlockHash, float] = field(default_factory=dict)
+
+    @property
+    def known_tokens(self) -> int:
+        """Tokens that were stored though the fleet holds them, or held them once."""
+        return (sum(self.causes) - self.causes[_COLD]) * self.block_tokens
+
+
+class CacheModel:
+    """The blocks of the fleet.
+
+    Args:
+        place: Returns the pod and the block size of a stream of events.
+        lifetimes: Takes the life of each evicted block, by pod.
+        gaps: Takes the time between two uses of a block, by pod.
+        remember: Blocks that are remembered after nobody holds them.
+
+    Attributes:
+        now: What time it is, seconds; to be set before events are applied.
+        caches: By stream.
+        held: Tokens of different blocks, by how many streams hold them; index 0 is unused.
+    """
+
+    def __init__(
+        self,
+        place: Callable[[str], tuple[str, int]],
+        lifetimes: Buckets,
+        gaps: Buckets,
+        remember: int = REMEMBER,
+    ) -> None:
+        self.now = 0.0
+        self.caches: dict[str, PodCache] = {}
+        self.held = [0, 0]
+        self._place = place
+        self._lifetimes = lifetimes
+        self._gaps = gaps
+        self._half = max(remember // 2, 1)
+        # When blocks were last used that nobody holds; below 0 if they were not evicted.
+        self._gone: dict[BlockHash, float] = {}
+        self._long_gone: dict[BlockHash, float] = {}
+
+    @property
+    def remembered(self) -> int:
+        """Blocks that nobody holds and that are remembered."""
+        return len(self._gone) + len(self._long_gone)
+
+    @property
+    def unique_tokens(self) -> int:
+        """Tokens of different blocks."""
+        return sum(self.held)
+
+    @property
+    def duplicate_tokens(self) -> int:
+        """Tokens of blocks beyond the first copy of each."""
+        return sum((pods - 1) * tokens for pods, tokens in enumerate(self.held) if pods)
+
+    def extended(self, pod: str, block: BlockHash, blocks: int) -> None:
+        """Take note that blocks were computed behind one that is there."""
+        cache, now = self.caches[pod], self.now
+        before = cache.used_at.get(block)
+        cache.used_at[block] = now
+        if before is None:
+            before = cache.stored_at.get(block, now)
+            if blocks < 2 or now - before < ONE_REQUEST_S:
+                return
+        self._gaps.observe(cache.pod, value=now - before)
+
+    def stored(self, pod: str, block: BlockHash, parent: BlockHash, holders: int) -> None:
+        """Take note of a block that a pod now holds, and of why it had to be computed."""
+        cache, now = self.caches.get(pod), self.now
+        if cache is None or not cache.stored_at:
+            cache = self._cache(pod)
+        gone = self._gone.pop(block, None) or self._long_gone.pop(block, None)
+        if holders:
+            cause = _ELSEWHERE
+        elif gone is None:
+            cause = _COLD
+        else:
+            cause = _EVICTED if gone > 0 else _RESET
+            if parent == ROOT or cache.stored_at.get(parent) != now:
+                self._gaps.observe(cache.pod, value=now - abs(gone))
+        cache.causes[cause] += 1
+        cache.stored_at[block] = now
+        self._move(holders, holders + 1, cache.block_tokens)
+
+    def removed(self, pod: str, block: BlockHash, holders: int, *, evicted: bool) -> None:
+        """Take note of a block that a pod holds no more."""
+        cache = self.caches[pod]
+        born = cache.stored_at.pop(block, self.now)
+        used = cache.used_at.pop(block, born)
+        if evicted:
+            cache.evicted += 1
+            self._lifetimes.observe(cache.pod, value=self.now - born)
+        if not holders:
+            if len(self._gone) >= self._half:
+                self._long_gone, self._gone = self._gone, {}
+            self._gone[block] = used if evicted else -used
+        self._move(holders + 1, holders, cache.block_tokens)
+
+    def _cache(self, pod: str) -> PodCache:
+        """Return the cache of a stream that holds nothing yet; it may be of another size now."""
+        name, block_tokens = self._place(pod)
+        cache = self.caches.setdefault(pod, PodCache(name, block_tokens))
+        cache.block_tokens = block_tokens
+        return cache
+
+    def _move(self, before: int, after: int, tokens: int) -> None:
+        """Note that a block is held by `after` streams instead of `before`; 0 is nobody."""
+        held = self.held
+        if after >= len(held):
+            held.append(0)
+        if before:
+            held[before] -= tokens
+        if after:
+            held[after] += tokens
