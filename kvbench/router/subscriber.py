@@ -1,0 +1,283 @@
+"""Hears the pods' KV events: sockets around `kvbench.kvcache.ledger`, which decides everything.
+
+Rules:
+
+- One SUB socket for each endpoint, connected to, or bound where pods dial out; a fresh DEALER for
+  each replay. A replay that says nothing for two seconds is given up.
+- When a connection to a publisher has been made, what it has published is asked for; and again
+  whenever nothing has come for five seconds, since a loss that is followed by silence shows itself
+  in no other way. A connection that breaks may mean another engine: its pod is forgotten.
+- All this runs on the router's own loop, in slices of half a millisecond with requests in between.
+  A thread would have to share the interpreter anyway, and take it for up to five milliseconds at a
+  time; a batch of 500 blocks takes one. Measured: `scripts/bench_index.py`.
+- What waits to be heard is bounded, by ZeroMQ's high-water mark. What is dropped beyond is a gap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import TYPE_CHECKING
+
+from zmq.constants import Event, Flag, SocketOption, SocketType
+from zmq.error import Again, ZMQError
+from zmq.sugar.context import Context
+
+from kvbench.errors import TargetError
+from kvbench.kvcache.events import replay_request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kvbench.kvcache.feed import Replay
+    from kvbench.kvcache.ledger import Ledger, Stream
+    from kvbench.router.sources import EventSource
+
+logger = logging.getLogger(__name__)
+
+_SLICE_S = 0.0005
+_REPLAY_IDLE_S = 2.0
+_SILENCE_S = 5.0
+_MOST_WAITING = 20_000  # messages
+_LARGEST = 64 * 2**20  # bytes of a message
+
+
+class _Socket:
+    """A ZeroMQ socket on the loop: whenever it can be read, it is read until nothing is left.
+
+    Its file descriptor says only that something has happened to the socket, and whatever is done
+    with the socket takes note of that too. So after anything but reading it must be woken by hand.
+    """
+
+    def __init__(self, home: Subscriber, kind: int, read: Callable[[list[bytes]], None]) -> None:
+        self._home = home
+        self._read = read
+        self.closed = False
+        self.raw = home.context.socket(kind)
+        self.raw.setsockopt(SocketOption.LINGER, 0)
+        self.raw.setsockopt(SocketOption.RCVHWM, _MOST_WAITING)
+        self.raw.setsockopt(SocketOption.MAXMSGSIZE, _LARGEST)
+        self._fd: int = self.raw.getsockopt(SocketOption.FD)
+        home.loop.add_reader(self._fd, home.wake, self)
+
+    def read_one(self) -> bool:
+        """Read a message; return whether there may be more."""
+        if self.closed:
+            return False
+        try:
+            frames = self.raw.recv_multipart(Flag.NOBLOCK)
+        except Again:
+            return False
+        self._read(frames)
+        return True
+
+    def close(self) -> None:
+        """Read no more."""
+        if not self.closed:
+            self.closed = True
+            self._home.loop.remove_reader(self._fd)
+            self.raw.close(0)
+
+
+class _Ear:
+    """An endpoint that is listened to, and the streams that come from there, by topic."""
+
+    def __init__(self, home: Subscriber, source: EventSource) -> None:
+        self._home = home
+        self.streams: dict[str, Stream] = {}
+        self.socket = _Socket(home, SocketType.SUB, self._heard)
+        raw = self.socket.raw
+        raw.setsockopt(SocketOption.RECONNECT_IVL_MAX, 2000)
+        raw.setsockopt(SocketOption.HEARTBEAT_IVL, 2000)
+        raw.setsockopt(SocketOption.HEARTBEAT_TIMEOUT, 6000)
+        address = f"inproc://monitor-{id(self)}"
+        raw.monitor(address, Event.HANDSHAKE_SUCCEEDED | Event.DISCONNECTED)
+        self.monitor = _Socket(home, SocketType.PAIR, self._noticed)
+        self.monitor.raw.connect(address)
+        try:
+            if source.bound:
+                raw.bind(source.events)
+            else:
+                raw.connect(source.events)
+        except ZMQError as error:
+            self.close()
+            raise TargetError(
+                f"KV events: cannot open {source.events}: {error}",
+                hint="an endpoint with * is bound, any other is connected to",
+            ) from None
+
+    def listen(self, topic: str, stream: Stream) -> None:
+        """Hear a stream."""
+        self.streams[topic] = stream
+        self.socket.raw.subscribe(topic.encode())
+        self._home.wake(self.socket)
+        self._home.wake(self.monitor)
+
+    def _heard(self, frames: list[bytes]) -> None:
+        """Hand a message to the stream that it belongs to."""
+        while self.monitor.read_one():  # what befell the connection comes before what came over it
+            pass
+        stream = self.streams.get("")
+        if stream is None:
+            stream = self.streams.get(frames[0].decode(errors="replace"))
+        if stream is not None:
+            self._home.heard(stream, frames)
+
+    def _noticed(self, frames: list[bytes]) -> None:
+        """Take note of what befell the connection."""
+        event = int.from_bytes(frames[0][:2], "little")
+        for stream in self.streams.values():
+            if event == Event.DISCONNECTED:
+                self._home.broken(stream)
+            else:
+                self._home.ask(stream)
+
+    def close(self) -> None:
+        """Hear no more."""
+        self.socket.raw.disable_monitor()
+        self.monitor.close()
+        self.socket.close()
+
+
+class _Replaying:
+    """A replay under way."""
+
+    def __init__(self, home: Subscriber, stream: Stream, endpoint: str, start: int) -> None:
+        self.deadline = home.loop.time() + _REPLAY_IDLE_S
+        self.socket = _Socket(home, SocketType.DEALER, lambda frames: home.replayed(stream, frames))
+        self.socket.raw.connect(endpoint)
+        self.socket.raw.send_multipart(replay_request(start), Flag.NOBLOCK)
+        home.wake(self.socket)
+
+
+class Subscriber:
+    """Follows the KV events of pods.
+
+    Make it on the loop on which it is to run; call `sweep` now and then.
+
+    Args:
+        ledger: Who is told.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.context = Context()
+        self._ledger = ledger
+        self._ears: dict[str, _Ear] = {}
+        self._sources: dict[str, EventSource] = {}  # by the stream's name
+        self._replays: dict[str, _Replaying] = {}
+        self._last_heard: dict[str, float] = {}
+        self._awake: deque[_Socket] = deque()
+
+    def follow(self, pod: str, source: EventSource) -> None:
+        """Begin to follow a pod.
+
+        Raises:
+            TargetError: An endpoint cannot be had.
+        """
+        self.drop(pod)
+        can_replay = source.replay is not None
+        streams = self._ledger.follow(pod, source.ranks, can_replay=can_replay)
+        for rank, stream in enumerate(streams):
+            place = source.of_rank(rank)
+            ear = self._ears.get(place.events)
+            if ear is None:
+                ear = self._ears[place.events] = _Ear(self, place)
+            self._sources[stream.name] = place
+            self._last_heard[stream.name] = self.loop.time()
+            ear.listen(place.topic, stream)
+
+    def drop(self, pod: str) -> None:
+        """Follow a pod no longer, and forget what it holds."""
+        for stream in self._ledger.streams.get(pod, ()):
+            source = self._sources.pop(stream.name, None)
+            if source is None:  # its endpoint could not be had
+                continue
+            self._end_replay(stream)
+            ear = self._ears[source.events]
+            ear.streams.pop(source.topic, None)
+            if not ear.streams:
+                self._ears.pop(source.events).close()
+        self._ledger.drop(pod)
+
+    def sweep(self) -> None:
+        """Give up replays that say nothing; ask where nothing has been heard for a while."""
+        now = self.loop.time()
+        for streams in self._ledger.streams.values():
+            for stream in streams:
+                replay = self._replays.get(stream.name)
+                if replay is not None and replay.deadline < now:
+                    self._end_replay(stream)
+                    self._ask_for(stream, self._ledger.replay_ended(stream))
+                elif self._last_heard[stream.name] < now - _SILENCE_S:
+                    self.ask(stream)
+
+    def close(self) -> None:
+        """Close every socket."""
+        for pod in tuple(self._ledger.streams):
+            self.drop(pod)
+        self._awake.clear()
+        self.context.destroy(0)
+
+    # What sockets tell.
+
+    def wake(self, socket: _Socket) -> None:
+        """Read a socket soon."""
+        if not self._awake:
+            self.loop.call_soon(self._drain)
+        if socket not in self._awake:
+            self._awake.append(socket)
+
+    def heard(self, stream: Stream, frames: Sequence[bytes]) -> None:
+        """Take a message of the live stream."""
+        self._last_heard[stream.name] = self.loop.time()
+        self._ask_for(stream, self._ledger.published(stream, frames))
+
+    def replayed(self, stream: Stream, frames: Sequence[bytes]) -> None:
+        """Take a message of a replay."""
+        replay = self._replays[stream.name]
+        replay.deadline = self.loop.time() + _REPLAY_IDLE_S
+        orders = self._ledger.replayed(stream, frames)
+        if not stream.feed.replaying or orders:
+            self._end_replay(stream)
+        self._ask_for(stream, orders)
+
+    def ask(self, stream: Stream) -> None:
+        """Ask for what comes next, in case it has come already."""
+        self._last_heard[stream.name] = self.loop.time()
+        self._ask_for(stream, self._ledger.ask(stream))
+
+    def broken(self, stream: Stream) -> None:
+        """Take note that the connection to a publisher broke: it may be another one now."""
+        logger.warning("%s: the connection to its KV events broke", stream.name)
+        self._end_replay(stream)
+        reason = "the connection to its KV events broke"
+        self._ask_for(stream, self._ledger.restarted(stream, reason))
+
+    # Inside.
+
+    def _drain(self) -> None:
+        """Read what there is, for as long as a slice; then let requests have their turn."""
+        until = self.loop.time() + _SLICE_S
+        while self._awake:
+            socket = self._awake[0]
+            if not socket.read_one():
+                self._awake.popleft()
+            elif self.loop.time() > until:
+                self._awake.rotate(-1)
+                self.loop.call_soon(self._drain)
+                return
+
+    def _ask_for(self, stream: Stream, replays: Sequence[Replay]) -> None:
+        """Carry out the last of these replays: each one makes those before it void."""
+        endpoint = self._sources[stream.name].replay
+        if replays and endpoint is not None:
+            self._end_replay(stream)
+            self._replays[stream.name] = _Replaying(self, stream, endpoint, replays[-1].start)
+
+    def _end_replay(self, stream: Stream) -> None:
+        """Hear no more of a replay."""
+        replay = self._replays.pop(stream.name, None)
+        if replay is not None:
+            replay.socket.close()
