@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Self
 
 from kvbench.errors import TargetError
 from kvbench.stack.process import Child
+from kvbench.stack.topology import Listening
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,8 +69,11 @@ class LocalStack:
         return self.router.url
 
     def _start_pods(self) -> None:
+        # A path of a socket may have 107 bytes at most: a folder with a short name.
+        folder = self._stack.enter_context(TemporaryDirectory(prefix="kvbench-"))
         for number, spec in enumerate(self._topology.pods, 1):
-            command = spec.command(self._topology.host, 0)
+            sockets = (f"ipc://{folder}/{number}.{end}" for end in ("events", "replay"))
+            command = spec.command(Listening(self._topology.host, 0, *sockets))
             child = Child(f"pod {number}", command, self._logs / f"pod-{number}.log")
             self.pods.append(self._stack.enter_context(child))
         for child in self.pods:
