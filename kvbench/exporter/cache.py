@@ -1,6 +1,7 @@
 """What becomes of blocks: why they were computed, how long they lived, when they are used again.
 
-An observer of `kvbench.kvcache.index`: fed by KV events alone, pure, and told the time.
+An observer of `kvbench.kvcache.ledger`: fed by KV events alone, pure. Time is what the events say;
+what was published before `since`, and is heard of by a replay, fills the caches and is not counted.
 
 Theory. Engines publish what they store and what they give up, and nothing about hits. Still:
 
@@ -75,10 +76,10 @@ class CacheModel:
         place: Returns the pod and the block size of a stream of events.
         lifetimes: Takes the life of each evicted block, by pod.
         gaps: Takes the time between two uses of a block, by pod.
+        since: From when on is counted, calendar seconds.
         remember: Blocks that are remembered after nobody holds them.
 
     Attributes:
-        now: What time it is, seconds; to be set before events are applied.
         caches: By stream.
         held: Tokens of different blocks, by how many streams hold them; index 0 is unused.
     """
@@ -88,14 +89,17 @@ class CacheModel:
         place: Callable[[str], tuple[str, int]],
         lifetimes: Buckets,
         gaps: Buckets,
+        since: float = 0.0,
         remember: int = REMEMBER,
     ) -> None:
-        self.now = 0.0
         self.caches: dict[str, PodCache] = {}
         self.held = [0, 0]
         self._place = place
         self._lifetimes = lifetimes
         self._gaps = gaps
+        self._since = since
+        self._now = since
+        self._counting = True
         self._half = max(remember // 2, 1)
         # When blocks were last used that nobody holds; below 0 if they were not evicted.
         self._gone: dict[BlockHash, float] = {}
@@ -116,20 +120,25 @@ class CacheModel:
         """Tokens of blocks beyond the first copy of each."""
         return sum((pods - 1) * tokens for pods, tokens in enumerate(self.held) if pods)
 
+    def begins(self, stream: str, ts: float, *, replayed: bool) -> None:  # noqa: ARG002 - theirs
+        """Take note of the time."""
+        self._now = ts
+        self._counting = ts >= self._since or not replayed
+
     def extended(self, pod: str, block: BlockHash, blocks: int) -> None:
         """Take note that blocks were computed behind one that is there."""
-        cache, now = self.caches[pod], self.now
+        cache, now = self.caches[pod], self._now
         before = cache.used_at.get(block)
         cache.used_at[block] = now
         if before is None:
             before = cache.stored_at.get(block, now)
             if blocks < 2 or now - before < ONE_REQUEST_S:
                 return
-        self._gaps.observe(cache.pod, value=now - before)
+        self._observe(self._gaps, cache.pod, now - before)
 
     def stored(self, pod: str, block: BlockHash, parent: BlockHash, holders: int) -> None:
         """Take note of a block that a pod now holds, and of why it had to be computed."""
-        cache, now = self.caches.get(pod), self.now
+        cache, now = self.caches.get(pod), self._now
         if cache is None or not cache.stored_at:
             cache = self._cache(pod)
         gone = self._gone.pop(block, None) or self._long_gone.pop(block, None)
@@ -140,24 +149,29 @@ class CacheModel:
         else:
             cause = _EVICTED if gone > 0 else _RESET
             if parent == ROOT or cache.stored_at.get(parent) != now:
-                self._gaps.observe(cache.pod, value=now - abs(gone))
-        cache.causes[cause] += 1
+                self._observe(self._gaps, cache.pod, now - abs(gone))
+        cache.causes[cause] += self._counting
         cache.stored_at[block] = now
         self._move(holders, holders + 1, cache.block_tokens)
 
     def removed(self, pod: str, block: BlockHash, holders: int, *, evicted: bool) -> None:
         """Take note of a block that a pod holds no more."""
         cache = self.caches[pod]
-        born = cache.stored_at.pop(block, self.now)
+        born = cache.stored_at.pop(block, self._now)
         used = cache.used_at.pop(block, born)
         if evicted:
-            cache.evicted += 1
-            self._lifetimes.observe(cache.pod, value=self.now - born)
+            cache.evicted += self._counting
+            self._observe(self._lifetimes, cache.pod, self._now - born)
         if not holders:
             if len(self._gone) >= self._half:
                 self._long_gone, self._gone = self._gone, {}
             self._gone[block] = used if evicted else -used
         self._move(holders + 1, holders, cache.block_tokens)
+
+    def _observe(self, buckets: Buckets, pod: str, seconds: float) -> None:
+        """Count a span; calendars of two pods may differ by more than it."""
+        if self._counting:
+            buckets.observe(pod, value=max(seconds, 0.0))
 
     def _cache(self, pod: str) -> PodCache:
         """Return the cache of a stream that holds nothing yet; it may be of another size now."""

@@ -131,6 +131,11 @@ class BlockIndex:
         known = self._pods.get(pod)
         return len(known.aliases) if known else 0
 
+    def physical(self, pod: str) -> int:
+        """Return how many blocks of memory that takes: a block may have copies."""
+        known = self._pods.get(pod)
+        return len(known.aliases) + sum(known.copies.values()) if known else 0
+
     def parked(self, pod: str) -> int:
         """Return how many blocks of a pod wait for an unknown parent."""
         known = self._pods.get(pod)

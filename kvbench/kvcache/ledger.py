@@ -16,7 +16,7 @@ Rules:
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from kvbench.kvcache.events import (
     AllBlocksCleared,
@@ -26,7 +26,7 @@ from kvbench.kvcache.events import (
     decode_frames,
 )
 from kvbench.kvcache.feed import Apply, EventFeed, Replay, Trust
-from kvbench.kvcache.index import BlockIndex
+from kvbench.kvcache.index import BlockIndex, IndexObserver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,7 +34,15 @@ if TYPE_CHECKING:
     from kvbench.kvcache.blocks import BlockHash
     from kvbench.kvcache.events import EventBatch
     from kvbench.kvcache.feed import Order
-    from kvbench.kvcache.index import IndexObserver
+
+
+class LedgerObserver(IndexObserver, Protocol):
+    """Is told what becomes of every pod's blocks, and when."""
+
+    def begins(self, stream: str, ts: float, *, replayed: bool) -> None:
+        """What follows is of a batch that `stream` published at `ts`, its calendar's seconds."""
+        ...
+
 
 _WORST_FIRST = ("cold", "degraded", "exact")
 
@@ -93,7 +101,7 @@ class Ledger:
     """
 
     utc: Callable[[], float]
-    observer: IndexObserver | None = None
+    observer: LedgerObserver | None = None
     streams: dict[str, list[Stream]] = field(default_factory=dict)
     _indexes: dict[int, BlockIndex] = field(default_factory=dict)
 
@@ -230,6 +238,8 @@ class Ledger:
         try:
             batch = decode_batch(payload)
             index = stream.index = stream.index or self._index_for(batch)
+            if self.observer is not None:
+                self.observer.begins(stream.name, batch.ts, replayed=stream.feed.replaying)
             if index is not None:
                 cleared = index.apply(stream.name, batch)
             else:

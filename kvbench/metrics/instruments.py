@@ -9,19 +9,21 @@ counts seven things per request can feel. So an instrument belongs to one thread
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, MutableMapping
 
     from prometheus_client import CollectorRegistry
     from prometheus_client.metrics_core import Metric as Family
 
     from kvbench.metrics.metric import Metric
+
+V = TypeVar("V")
 
 
 class Counts(Collector):
@@ -37,6 +39,10 @@ class Counts(Collector):
         """Count `by` under these label values."""
         self._values[labels] = self._values.get(labels, 0.0) + by
 
+    def forget(self, label: str, value: str) -> None:
+        """Drop what was counted under this value of this label, if there is such a label."""
+        _drop(self._metric, self._values, label, value)
+
     def collect(self) -> Iterator[Family]:
         """Yield the family as it stands."""
         family = CounterMetricFamily(
@@ -48,10 +54,10 @@ class Counts(Collector):
 
 
 class Levels(Collector):
-    """A gauge."""
+    """A gauge, or a counter that somebody else counts: its values are set."""
 
     def __init__(self, metric: Metric, registry: CollectorRegistry) -> None:
-        assert metric.kind == "gauge", metric
+        assert metric.kind in {"gauge", "counter"}, metric
         self._metric = metric
         self._values: dict[tuple[str, ...], float] = {}
         registry.register(self)
@@ -64,9 +70,14 @@ class Levels(Collector):
         """Forget all values: what is not set again is absent."""
         self._values.clear()
 
+    def forget(self, label: str, value: str) -> None:
+        """Drop what was set under this value of this label, if there is such a label."""
+        _drop(self._metric, self._values, label, value)
+
     def collect(self) -> Iterator[Family]:
         """Yield the family as it stands."""
-        family = GaugeMetricFamily(self._metric.name, self._metric.help, labels=self._metric.labels)
+        kind = GaugeMetricFamily if self._metric.kind == "gauge" else CounterMetricFamily
+        family = kind(self._metric.name, self._metric.help, labels=self._metric.labels)
         for labels, value in self._values.items():
             family.add_metric(labels, value)
         yield family
@@ -84,12 +95,17 @@ class Buckets(Collector):
             self._begin(())
         registry.register(self)
 
-    def observe(self, *labels: str, value: float) -> None:
+    def observe(self, *labels: str, value: float, times: int = 1) -> None:
         """Count `value` in its bucket under these label values."""
         if labels not in self._counts:
             self._begin(labels)
-        self._counts[labels][bisect_left(self._metric.buckets, value)] += 1
-        self._sums[labels] += value
+        self._counts[labels][bisect_left(self._metric.buckets, value)] += times
+        self._sums[labels] += value * times
+
+    def forget(self, label: str, value: str) -> None:
+        """Drop what was counted under this value of this label, if there is such a label."""
+        _drop(self._metric, self._counts, label, value)
+        _drop(self._metric, self._sums, label, value)
 
     def _begin(self, labels: tuple[str, ...]) -> None:
         self._counts[labels] = [0] * (len(self._metric.buckets) + 1)
@@ -109,3 +125,13 @@ class Buckets(Collector):
                 buckets.append((bound, below))
             family.add_metric(labels, buckets, self._sums[labels])
         yield family
+
+
+def _drop(
+    metric: Metric, values: MutableMapping[tuple[str, ...], V], label: str, value: str
+) -> None:
+    """Drop the values whose label of that name has that value."""
+    if label in metric.labels:
+        at = metric.labels.index(label)
+        for labels in [labels for labels in values if labels[at] == value]:
+            del values[labels]

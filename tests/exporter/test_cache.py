@@ -25,13 +25,14 @@ class Fleet:
             lambda name: (name, SIZE),
             Buckets(exporter.BLOCK_LIFETIME, self.registry),
             Buckets(exporter.REUSE_GAP, self.registry),
-            remember,
+            since=5.0,
+            remember=remember,
         )
         self.index = BlockIndex(SIZE, self.model)
 
-    def at(self, now: float, pod: str, *events) -> None:
+    def at(self, now: float, pod: str, *events, replayed: bool = False) -> None:
         """Have a pod publish events at a moment."""
-        self.model.now = now
+        self.model.begins(pod, now, replayed=replayed)
         self.index.apply(pod, EventBatch(now, events))
 
     def causes(self, pod: str) -> dict[str, int]:
@@ -127,6 +128,19 @@ def test_a_prefix_that_is_asked_for_after_its_eviction_counts_once():
 
     assert fleet.observed(exporter.REUSE_GAP) == {"a": (1.0, 40.0)}
     assert fleet.causes("a") == {"cold": 3, "evicted": 3}
+
+
+def test_what_was_before_the_exporter_is_known_and_not_counted():
+    """A replay brings what a pod holds and when it was stored; a life may begin there."""
+    fleet = Fleet()
+    fleet.at(1.0, "a", stored(1, 2), stored(3), replayed=True)
+    fleet.at(2.0, "a", removed(3), replayed=True)
+    fleet.at(9.0, "a", removed(2), replayed=True)
+    fleet.at(10.0, "a", stored(3))
+
+    assert fleet.causes("a") == {"evicted": 1}
+    assert fleet.observed(exporter.BLOCK_LIFETIME) == {"a": (1.0, 8.0)}
+    assert fleet.model.unique_tokens == 2 * SIZE
 
 
 def test_memory_of_what_is_gone_is_bounded_and_the_oldest_is_forgotten_first():

@@ -57,3 +57,23 @@ def test_help_and_type_come_from_the_catalogue_entry():
     assert generate_latest(registry).decode() == (
         "# HELP x_total Served so far.\n# TYPE x_total counter\nx_total 0.0\n"
     )
+
+
+def test_what_was_counted_of_somebody_gone_can_be_dropped():
+    """Of that label's value only; an instrument without the label loses nothing."""
+    registry = CollectorRegistry()
+    served = Counts(Metric("x_total", "counter", "Served.", ("how", "pod")), registry)
+    level = Levels(Metric("z", "gauge", "Level.", ("pod",)), registry)
+    times = Buckets(Metric("t_seconds", "histogram", "Times.", ("pod",), (1.0,)), registry)
+    alone = Counts(Metric("y_total", "counter", "All."), registry)
+    for pod in ("a", "b"):
+        served.add("well", pod)
+        level.set(pod, to=1)
+        times.observe(pod, value=0.5)
+    for instrument in (served, level, times, alone):
+        instrument.forget("pod", "a")
+
+    text = generate_latest(registry).decode()
+    assert 'pod="a"' not in text
+    assert text.count('pod="b"') == 2 + 4
+    assert "y_total 0.0" in text
