@@ -7,8 +7,6 @@ apart from earlier runs by a salt. Round i has seed `seed` + i in both arms.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,6 +19,7 @@ from kvbench.records.evidence import read_evidence
 from kvbench.records.run import RunFolder
 from kvbench.records.validity import Limits
 from kvbench.stack.local import LocalStack
+from kvbench.stack.process import logs_folder
 from kvbench.stack.run import Job, Watch, run
 from kvbench.stack.topology import PodSpec, RouterSpec, Topology
 from kvbench.stack.virtual import VirtualPods, run_virtual
@@ -121,10 +120,8 @@ def measuring(trial: Trial, watch: Watch) -> Iterator[Measure]:
 def _local(trial: Trial) -> Iterator[LocalStack]:
     pod = PodSpec(num_gpu_blocks=trial.num_gpu_blocks)
     topology = Topology(pods=(pod,) * trial.pods, router=RouterSpec(trial.arms[0]))
-    logs = Path(tempfile.mkdtemp(prefix="kvbench-compare-"))
-    with LocalStack(topology, logs) as stack:
+    with logs_folder("compare") as logs, LocalStack(topology, logs) as stack:
         yield stack
-    shutil.rmtree(logs)  # where a part has failed they stay, and its error names them
 
 
 def _job(trial: Trial, arm: str, seed: int, workload: Path) -> Job:

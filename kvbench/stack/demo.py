@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import sysconfig
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING
 from kvbench.records.validity import Limits
 from kvbench.report.page import build_report
 from kvbench.stack.local import LocalStack
+from kvbench.stack.process import logs_folder
 from kvbench.stack.run import Job, Outcome, Watch, run
 from kvbench.stack.topology import PodSpec, RouterSpec, Topology
 
@@ -50,25 +49,33 @@ def demo(
         KeyboardInterrupt: It was interrupted; everything is stopped.
     """
     topology = Topology(pods=(POD,) * 3, router=RouterSpec(policy=policies[0]))
-    logs = Path(tempfile.mkdtemp(prefix="kvbench-demo-"))
     outcomes: list[Outcome] = []
-    with LocalStack(topology, logs) as stack:
-        for policy in policies:
-            if outcomes:
-                stack.start_router(replace(topology.router, policy=policy))
-            job = Job(
-                target=stack.url,
-                workload=workload or demo_workload(),
-                seed=seed,
-                name=f"demo-{policy}",
-                arm=policy,
-                runs=runs,
-                isolation="reset",
-                limits=LIMITS,
-                command=command,
-            )
-            outcomes.append(run(job, watch, stack.check))
-    report = outcomes[-1].folder.path / "report.html"
-    build_report([outcome.folder.path for outcome in outcomes], report, LIMITS)
-    shutil.rmtree(logs)  # where a part has failed they stay, and its error names them
-    return outcomes, report
+    try:
+        with logs_folder("demo") as logs, LocalStack(topology, logs) as stack:
+            for policy in policies:
+                if outcomes:
+                    stack.start_router(replace(topology.router, policy=policy))
+                job = Job(
+                    target=stack.url,
+                    workload=workload or demo_workload(),
+                    seed=seed,
+                    name=f"demo-{policy}",
+                    arm=policy,
+                    runs=runs,
+                    isolation="reset",
+                    limits=LIMITS,
+                    command=command,
+                )
+                outcomes.append(run(job, watch, stack.check))
+    finally:  # what was measured before an interruption is shown all the same
+        _show(outcomes)
+    return outcomes, _page(outcomes)
+
+
+def _show(outcomes: Sequence[Outcome]) -> None:
+    if outcomes:
+        build_report([outcome.folder.path for outcome in outcomes], _page(outcomes), LIMITS)
+
+
+def _page(outcomes: Sequence[Outcome]) -> Path:
+    return outcomes[-1].folder.path / "report.html"

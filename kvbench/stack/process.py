@@ -15,16 +15,19 @@ from __future__ import annotations
 
 import os
 import selectors
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from kvbench.errors import InputError, TargetError
+from kvbench.errors import InputError, KvbenchError, TargetError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping, Sequence
     from types import TracebackType
 
 GRACE_SECONDS = 10.0
@@ -134,3 +137,20 @@ class Child:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
+
+
+@contextmanager
+def logs_folder(what: str) -> Iterator[Path]:
+    """Give a new folder for the logs of `what`; it stays only where something failed.
+
+    The error of a part that failed names its log.
+    """
+    folder = Path(tempfile.mkdtemp(prefix=f"kvbench-{what}-"))
+    try:
+        yield folder
+    except KvbenchError:
+        raise
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    shutil.rmtree(folder, ignore_errors=True)

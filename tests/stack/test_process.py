@@ -5,11 +5,12 @@ import select
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
 
 from kvbench.errors import InputError, TargetError
-from kvbench.stack.process import Child
+from kvbench.stack.process import Child, logs_folder
 
 SERVES = "import sys; print('ready http://127.0.0.1:7', flush=True); sys.stdin.read()"
 PARENT = """
@@ -89,3 +90,17 @@ def test_a_child_ends_when_its_parent_is_killed(tmp_path):
     parent.stdin.close()
     parent.stdout.close()
     assert gone(pid, within=30)
+
+
+@pytest.mark.parametrize(
+    ("ending", "stays"), [(None, False), (KeyboardInterrupt(), False), (TargetError("x"), True)]
+)
+def test_logs_stay_where_a_part_failed_and_nowhere_else(tmp_path, monkeypatch, ending, stays):
+    """An error names its log; a success or Ctrl-C leaves nothing to name."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    with suppress(KeyboardInterrupt, TargetError), logs_folder("test") as folder:
+        if ending is not None:
+            raise ending
+    assert folder.parent == tmp_path
+    assert folder.exists() == stays
