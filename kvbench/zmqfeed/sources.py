@@ -4,7 +4,7 @@
 
 | key | meaning |
 |---|---|
-| `events` | endpoint of the pod's PUB socket; with a `*` the router binds it, the pod dials out |
+| `events` | endpoint of the pod's PUB socket; with a `*` it is bound, and the pod dials out |
 | `replay` | endpoint of its ROUTER socket, which gives lost batches again: without it losses last |
 | `topic` | only what is published under it; needed where several pods dial the same endpoint |
 | `ranks` | data-parallel ranks: rank *n* publishes on the port *n* further on, as vLLM has it |
@@ -43,7 +43,7 @@ class EventSource:
 
     @property
     def bound(self) -> bool:
-        """Whether the router binds the endpoint, and the pod dials out."""
+        """Whether the endpoint is bound, and the pod dials out."""
         return "*" in self.events
 
     def of_rank(self, rank: int) -> EventSource:

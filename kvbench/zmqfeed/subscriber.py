@@ -7,7 +7,7 @@ Rules:
 - When a connection to a publisher has been made, what it has published is asked for; and again
   whenever nothing has come for five seconds, since a loss that is followed by silence shows itself
   in no other way. A connection that breaks may mean another engine: its pod is forgotten.
-- All this runs on the router's own loop, in slices of half a millisecond with requests in between.
+- All this runs on its process's own loop, in slices of half a millisecond with the rest in between.
   A thread would have to share the interpreter anyway, and take it for up to five milliseconds at a
   time; a batch of 500 blocks takes one. Measured: `scripts/bench_index.py`.
 - What waits to be heard is bounded, by ZeroMQ's high-water mark. What is dropped beyond is a gap.
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from kvbench.kvcache.feed import Replay
     from kvbench.kvcache.ledger import Ledger, Stream
-    from kvbench.router.sources import EventSource
+    from kvbench.zmqfeed.sources import EventSource
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kvbench.errors import InputError
-from kvbench.router.address import parse_address
+from kvbench.http.address import parse_address
 
 
 @pytest.mark.parametrize(

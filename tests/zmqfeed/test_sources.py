@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kvbench.errors import InputError
-from kvbench.router.sources import EventSource, parse_pod
+from kvbench.zmqfeed.sources import EventSource, parse_pod
 
 URL = "http://10.0.0.7:8000"
 

@@ -14,9 +14,9 @@ from kvbench.kvcache.blocks import block_hashes
 from kvbench.kvcache.events import BlockStored
 from kvbench.kvcache.ledger import Ledger
 from kvbench.pod.publisher import EventsConfig, Publisher
-from kvbench.router import subscriber as module
-from kvbench.router.sources import EventSource
-from kvbench.router.subscriber import Subscriber
+from kvbench.zmqfeed import subscriber as module
+from kvbench.zmqfeed.sources import EventSource
+from kvbench.zmqfeed.subscriber import Subscriber
 
 NOW = 100.0
 

@@ -1,0 +1,1 @@
+"""KV events as pods publish them over ZeroMQ: where they come from, and hearing them."""
