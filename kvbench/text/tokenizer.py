@@ -12,6 +12,7 @@ that everything works without a model on disk.
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +31,23 @@ if TYPE_CHECKING:
 
 SHIPPED = Path(__file__).parent / "data"
 """Directory of the tokenizer that comes with kvbench."""
+
+
+@dataclass(frozen=True, slots=True)
+class AddedToken:
+    """A token that is looked for in a text before anything else is done with it.
+
+    Attributes:
+        id: Its id.
+        text: Its letters.
+        normalized: Whether it is looked for in the normalized text, not in the raw one.
+        conditional: Whether it is found, or how much space it takes, depends on its neighbours.
+    """
+
+    id: int
+    text: str
+    normalized: bool
+    conditional: bool
 
 
 class StreamDecoder:
@@ -143,6 +161,19 @@ class Tokenizer:
         """Return the text of `ids`; an id outside the vocabulary is passed over."""
         text: str = self._backend.decode(list(ids), skip_special_tokens=skip_special_tokens)
         return text
+
+    def added_tokens(self) -> list[AddedToken]:
+        """Return the tokens at which a text is cut before it is encoded, special or not."""
+        found = self._backend.get_added_tokens_decoder()
+        return [
+            AddedToken(
+                number,
+                token.content,
+                token.normalized,
+                token.single_word or token.lstrip or token.rstrip,
+            )
+            for number, token in found.items()
+        ]
 
     def token(self, token_id: int) -> str | None:
         """Return the vocabulary's own spelling of a token ("Ġword"), None if there is none."""

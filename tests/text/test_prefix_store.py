@@ -1,0 +1,161 @@
+"""The store of tokenised beginnings: always equal to full tokenization, and nearly free."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import tokenizers
+from fakes_text import SPECIAL, byte_level
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import AddedToken, models, pre_tokenizers
+
+from kvbench.text.prefix_store import PrefixStore, find_seams
+from kvbench.text.tokenizer import Tokenizer
+
+SEAM = st.sampled_from([*SPECIAL, "<|en", "d|>", " ", "\n\n", "[INST]"])
+ANYTHING = st.text(max_size=12) | st.text("aeé\u0301 \n\t'1234<|end|>▁漢👩\u200d💻", max_size=16)
+TEXT = st.lists(SEAM | ANYTHING, max_size=14).map("".join)
+
+
+@given(texts=st.lists(TEXT, max_size=4), text=TEXT, cuts=st.lists(st.floats(0, 1), max_size=3))
+def test_the_ids_are_those_of_the_whole_text_whatever_was_seen_before(tokenizer, texts, text, cuts):
+    """Any Unicode, cut anywhere, with halves of special tokens at the cut."""
+    store = PrefixStore(tokenizer, capacity=200)
+    for cut in [*cuts, 1.0, 1.0]:
+        for one in (*texts, text[: round(cut * len(text))]):
+            tokens = store.encode(one)
+            assert tokens.ids.tolist() == tokenizer.encode(one)
+            assert len(store) <= 200
+    assert store.unfit == 0
+
+
+@given(text=TEXT)
+def test_marks_name_beginnings_by_their_length_in_tokens(tokenizer, text):
+    """Each is one that ends with a special token; the same text has the same marks."""
+    store = PrefixStore(tokenizer)
+    tokens = store.encode(text)
+    seams = find_seams(tokenizer).values()
+    for mark, end in tokens.marks:
+        assert tokens.ids[end - 1] in seams
+        assert 0 <= mark < 2**128
+    again = store.encode(text)
+    assert (again.ids, again.marks) == (tokens.ids, tokens.marks)
+
+
+def chat(turns: int) -> list[dict[str, str]]:
+    """Return a conversation."""
+    roles = ("user", "assistant")
+    return [{"role": roles[n % 2], "content": f"river {n} garden " * 40} for n in range(turns)]
+
+
+def test_of_the_next_turn_only_what_is_new_is_encoded(tokenizer):
+    """A chat of 21 messages that was known up to its 20th."""
+    store = PrefixStore(tokenizer)
+    store.encode(tokenizer.render_chat(chat(20), add_generation_prompt=False))
+    text = tokenizer.render_chat(chat(21))
+    tokens = store.encode(text)
+    assert tokens.ids.tolist() == tokenizer.encode(text)
+    assert 0 < tokens.encoded < len(tokens.ids) / 10
+
+
+def test_a_known_text_is_not_encoded_at_all():
+    """There is nothing to do behind its last special token."""
+    tokenizer = byte_level()
+    store = PrefixStore(tokenizer)
+    store.encode("river<|end|>")
+    lookup = store.lookup("river<|end|>")
+    assert (lookup.todo, lookup.characters) == ([], 0)
+
+
+def test_the_least_recently_used_beginning_goes_first_and_its_end_before_it():
+    """What is left of a conversation is its beginning."""
+    tokenizer = byte_level()
+    store = PrefixStore(tokenizer, capacity=30)
+    old = "river garden<|end|>window letter<|end|>"
+    store.encode(old)
+    store.encode("stone " * 20 + "<|end|>")
+    lookup = store.lookup(old)
+    assert 1 <= len(lookup.known) + len(lookup.todo) <= 2
+    assert len(store) <= 30
+
+
+def test_halves_of_characters_are_refused():
+    """As the tokenizer refuses them."""
+    store = PrefixStore(byte_level())
+    for text in ("\ud800", "\ud800<|end|>", "a<|end|>\udfff"):
+        with pytest.raises(UnicodeEncodeError):
+            store.lookup(text)
+
+
+def added(*tokens: AddedToken) -> Tokenizer:
+    """Return a tokenizer of single letters with these added tokens."""
+    vocabulary = {letter: number for number, letter in enumerate("abxyz<>| ")}
+    backend = tokenizers.Tokenizer(models.BPE(vocabulary, [], unk_token="x"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    backend.add_tokens(list(tokens))
+    return Tokenizer(backend, path=Path("fake"))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "seams"),
+    [
+        pytest.param([AddedToken("<a>", normalized=False)], ["<a>"], id="alone"),
+        pytest.param([AddedToken("<a>", normalized=True)], [], id="normalized"),
+        pytest.param([AddedToken("<a>", normalized=False, lstrip=True)], [], id="takes spaces"),
+        pytest.param([AddedToken("<a>", normalized=False, single_word=True)], [], id="a word"),
+        pytest.param(
+            [AddedToken("<a>", normalized=False), AddedToken("<a>b", normalized=False)],
+            ["<a>b"],
+            id="one begins another",
+        ),
+        pytest.param(
+            [AddedToken("<a>", normalized=False), AddedToken("x<a", normalized=False)],
+            ["x<a"],
+            id="one reaches into another",
+        ),
+        pytest.param(
+            [AddedToken("<a>", normalized=False), AddedToken("x<a>y", normalized=False)],
+            ["x<a>y"],
+            id="one holds another",
+        ),
+        pytest.param([AddedToken("aba", normalized=False)], [], id="it reaches into itself"),
+    ],
+)
+def test_only_what_stands_for_certain_is_a_seam(tokens, seams):
+    """Wherever its letters are, the tokenizer finds it."""
+    assert list(find_seams(added(*tokens))) == seams
+
+
+@given(text=st.lists(st.sampled_from(["<a>", "x<a", "<a>b", "aba", "x", "a", " "])).map("".join))
+def test_special_tokens_that_overlap_are_no_harm(text):
+    """Those that are no seams stay inside a piece."""
+    tokenizer = added(*(AddedToken(t, normalized=False) for t in ("<a>", "x<a", "<a>b", "aba")))
+    store = PrefixStore(tokenizer)
+    for end in range(len(text) + 1):
+        assert store.encode(text[:end]).ids.tolist() == tokenizer.encode(text[:end])
+
+
+def test_a_tokenizer_that_breaks_the_theory_is_noticed():
+    """The seam's id does not come first: the text is encoded as a whole."""
+
+    class Odd:
+        """Encodes pieces otherwise than texts."""
+
+        def added_tokens(self):
+            """Return one."""
+            return byte_level().added_tokens()
+
+        def encode_batch(self, texts):
+            """Return nonsense."""
+            return [[99, 98] for _ in texts]
+
+        def encode(self, _text):
+            """Return the truth."""
+            return [1, 2, 3]
+
+    store = PrefixStore(Odd())
+    tokens = store.encode("a<|end|>b")
+    assert (tokens.ids.tolist(), tokens.marks, tokens.encoded) == ([1, 2, 3], (), 3)
+    assert (store.unfit, len(store)) == (1, 0)
