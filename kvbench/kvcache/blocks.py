@@ -161,6 +161,21 @@ class BlockChain:
         self.hashes: list[BlockHash] = []
         self._extend_hashes()
 
+    @classmethod
+    def resumed(
+        cls,
+        token_ids: Iterable[int],
+        hashes: list[BlockHash],
+        block_size: int,
+        keys: PromptKeys = PLAIN,
+    ) -> BlockChain:
+        """Return the chain of these tokens, whose first blocks are known to have these hashes."""
+        chain = cls((), block_size, keys)
+        chain.tokens = pack_tokens(token_ids)
+        chain.hashes = hashes
+        chain._extend_hashes()
+        return chain
+
     def __len__(self) -> int:
         return len(self.tokens)
 
