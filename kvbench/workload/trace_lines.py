@@ -13,7 +13,7 @@ import io
 import itertools
 import json
 import zlib
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -136,11 +136,19 @@ def table(path: Path, columns: tuple[str, ...], hint: str) -> Iterator[tuple[int
         raise InputError("expected at least one row, got none", where=str(path), hint=hint)
 
 
-def said(message: str) -> str:
-    """Return the decoder's message with the key in front: it says "… - at `$.key`"."""
+def said(message: str, record: object = None) -> str:
+    """Return the decoder's message with the key in front: it says "… - at `$.key`".
+
+    What a number must be it says without the number: that is looked up in the `record`, where the
+    key leads to one.
+    """
     text, at, key = message.partition(" - at `$")
     text = text if text.startswith("JSON") else text[0].lower() + text[1:]
     name = key.rstrip("`").removeprefix("[...]").removeprefix(".")
+    if ", got" not in text:
+        for part in name.split("."):
+            record = record.get(part) if isinstance(record, dict) else None
+        text += f", got {record}" if isinstance(record, int | float) else ""
     return f"{name}: {text}" if at and name else text
 
 
@@ -151,7 +159,12 @@ def _rows(path: Path, kind: type[T], hint: str) -> Iterator[tuple[int, T]]:
         try:
             yield number, decoder.decode(line)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise InputError(said(str(error)), where=f"{path}:{number}", hint=hint) from None
+            record = None
+            with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                record = msgspec.json.decode(line)
+            raise InputError(
+                said(str(error), record), where=f"{path}:{number}", hint=hint
+            ) from None
 
 
 def _items(path: Path, kind: type[T], hint: str) -> Iterator[tuple[int, T]]:
@@ -160,7 +173,7 @@ def _items(path: Path, kind: type[T], hint: str) -> Iterator[tuple[int, T]]:
         try:
             yield number, msgspec.convert(item, kind)
         except msgspec.MsgspecError as error:
-            raise InputError(said(str(error)), where=f"{path}:{number}", hint=hint) from None
+            raise InputError(said(str(error), item), where=f"{path}:{number}", hint=hint) from None
 
 
 def _parsed(path: Path, hint: str) -> Iterator[tuple[int, object]]:

@@ -45,7 +45,7 @@ def test_blank_lines_are_passed_over_and_a_limit_ends_the_reading(tmp_path):
         ({"timestamp": -1}, "timestamp: expected `float` >= 0"),
         ({"timestamp": 1e30}, "timestamp: expected `float` <= 1"),
         ({"timestamp": 0}, "timestamp: expected at least 1000 as in the row before"),
-        ({"input_length": 0}, "input_length: expected `int` >= 1"),
+        ({"input_length": 0}, "input_length: expected `int` >= 1, got 0"),
         ({"input_length": 1e3}, "input_length: expected `int`, got `float`"),
         ({"output_length": "5"}, "output_length: expected `int`, got `str`"),
     ],
