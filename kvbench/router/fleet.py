@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 from kvbench.policies.table import make_policy
 from kvbench.router.keys import BytesPerToken
 from kvbench.router.meters import Meters
+from kvbench.router.models import Models
 from kvbench.router.upstream import Pool
 
 if TYPE_CHECKING:
     from kvbench.clock import Clock
     from kvbench.policies.decision import Policy, RouteRequest
+    from kvbench.router.address import Address
     from kvbench.router.forward import Forwarding, Limits
-    from kvbench.router.membership import Lease, Membership
+    from kvbench.router.membership import Lease, Membership, Pod
 
 
 class Policies:
@@ -59,6 +61,7 @@ class Fleet:
 
     Attributes:
         membership: Which pods there are and which are offered.
+        models: What they serve.
         pools: Connections, by pod.
         policies: Who chooses.
         bytes_per_token: How long a token is.
@@ -72,7 +75,8 @@ class Fleet:
         self, membership: Membership, policies: Policies, limits: Limits, clock: Clock
     ) -> None:
         self.membership = membership
-        self.pools = {name: Pool(pod.address) for name, pod in membership.pods.items()}
+        self.models = Models()
+        self.pools: dict[str, Pool] = {}
         self.policies = policies
         self.bytes_per_token = BytesPerToken()
         self.meters = Meters()
@@ -81,6 +85,43 @@ class Fleet:
         self.under_way: set[Forwarding] = set()
         self._expected: list[tuple[float, int, Lease]] = []  # a heap
         self._numbers = itertools.count()
+        self._leaving: list[Pod] = []
+        for pod in membership.pods.values():
+            self._joined(pod)
+
+    def add(self, address: Address) -> Pod:
+        """Take in a pod."""
+        pod = self.membership.add(address)
+        self._joined(pod)
+        return pod
+
+    def _joined(self, pod: Pod) -> None:
+        if pod.name in self.pools:  # one of the same name has not quite left
+            self.pools[pod.name].close()
+        self.pools[pod.name] = Pool(pod.address)
+        self.models.joined(pod.name)
+
+    def remove(self, name: str) -> Pod:
+        """Send a pod no more requests, and forget it once those that it has have ended.
+
+        Raises:
+            KeyError: There is none of that name.
+        """
+        pod = self.membership.remove(name)
+        self.models.left(name)
+        self.policies.forget(name)
+        self._leaving.append(pod)
+        return pod
+
+    def _see_off(self) -> None:
+        """Forget the pods that have left, and by now have nothing under way."""
+        gone = [pod for pod in self._leaving if pod.state.in_flight == 0]
+        self._leaving = [pod for pod in self._leaving if pod.state.in_flight]
+        for pod in gone:
+            if pod.name not in self.membership.pods and pod.name in self.pools:
+                self.pools.pop(pod.name).close()
+                self.policies.forget(pod.name)
+                self.meters.forget_pod(pod.name)
 
     def expect_first_token(self, moment: float, lease: Lease) -> None:
         """Take the first token of a request for come at `moment`, for it will not be seen."""
@@ -95,6 +136,7 @@ class Fleet:
         """End what has taken too long, and close connections that have been idle for too long."""
         now = self.clock.now()
         self.settle(now)
+        self._see_off()
         for forwarding in [one for one in self.under_way if one.deadline < now]:
             forwarding.too_late()
         for pool in self.pools.values():

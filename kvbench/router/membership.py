@@ -6,6 +6,7 @@ Rules:
   been probed yet is taken to be up.
 - A refused connection is believed at once, for nobody listens; other failed probes three in a row,
   for a busy pod answers late. A successful probe takes everything back, the breaker included.
+- A pod that is drained is offered nothing new, whatever its state; what it has under way ends.
 - If that leaves nobody, pods whose last probe succeeded are offered whatever their breaker says:
   requests that every pod answers with 500 must not close the house to all others.
 - What is in flight is counted by a `Lease`, given back exactly once however the request ends.
@@ -16,7 +17,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kvbench.errors import InputError
 from kvbench.policies.decision import PodState
 from kvbench.router.breaker import Breaker
 
@@ -36,6 +36,7 @@ class Pod:
         address: Where it is.
         state: What policies read.
         requests: Sent to it so far.
+        draining: Whether it is to get no more.
         breaker: Its breaker.
         probes_failed: Probes in a row that failed; None before the first.
         down: Whether probes have found it down.
@@ -45,6 +46,7 @@ class Pod:
     address: Address
     state: PodState
     requests: int = 0
+    draining: bool = False
     breaker: Breaker = field(default_factory=Breaker)
     probes_failed: int | None = None
     down: bool = False
@@ -87,26 +89,53 @@ class Lease:
 
 
 class Membership:
-    """All pods.
+    """All pods, which may come and go.
 
-    Raises:
-        InputError: There is none, or two have the same name.
+    Attributes:
+        pods: By name.
     """
 
-    def __init__(self, addresses: Iterable[Address]) -> None:
+    def __init__(self, addresses: Iterable[Address] = ()) -> None:
         self.pods: dict[str, Pod] = {}
+        self._open: list[Pod] = []  # those that are not drained
         for address in addresses:
-            if address.name in self.pods:
-                raise InputError(f"--pod: {address.name} is given twice")
-            self.pods[address.name] = Pod(address, PodState(address.name))
-        if not self.pods:
-            raise InputError(
-                "--pod: expected at least one pod, got none", hint="--pod http://127.0.0.1:8000"
-            )
+            self.add(address)
 
-    def offered(self, now: float, without: Container[str] = ()) -> list[Pod]:
-        """Return the pods that may be chosen, those in `without` left out."""
-        pods = [pod for pod in self.pods.values() if pod.name not in without]
+    def add(self, address: Address) -> Pod:
+        """Return a new pod, which takes the place of one of the same name."""
+        pod = self.pods[address.name] = Pod(address, PodState(address.name))
+        self._sort()
+        return pod
+
+    def remove(self, name: str) -> Pod:
+        """Take a pod out; its leases go on counting on it.
+
+        Raises:
+            KeyError: There is none of that name.
+        """
+        pod = self.pods.pop(name)
+        self._sort()
+        return pod
+
+    def drain(self, name: str, *, draining: bool = True) -> None:
+        """Offer a pod no more, or again.
+
+        Raises:
+            KeyError: There is none of that name.
+        """
+        self.pods[name].draining = draining
+        self._sort()
+
+    def _sort(self) -> None:
+        self._open = [pod for pod in self.pods.values() if not pod.draining]
+
+    def offered(
+        self, now: float, without: Container[str] = (), among: Container[str] | None = None
+    ) -> list[Pod]:
+        """Return the pods that may be chosen: not those in `without`, only those in `among`."""
+        pods = [pod for pod in self._open if pod.state.name not in without]
+        if among is not None:
+            pods = [pod for pod in pods if pod.state.name in among]
         return [pod for pod in pods if pod.trouble is None or pod.allows(now)] or [
             pod for pod in pods if pod.probes_failed == 0
         ]
@@ -150,12 +179,17 @@ class Membership:
                 "in_flight": pod.state.in_flight,
                 "in_flight_prefill_tokens": pod.state.in_flight_prefill_tokens,
                 "requests": pod.requests,
+                "draining": pod.draining,
                 "trouble": pod.trouble,
             }
             for pod in self.pods.values()
         ]
 
-    def why_nobody(self) -> str:
-        """Return a sentence for a request that no pod can be offered to."""
-        each = "; ".join(f"{pod.name}: {pod.trouble or 'busy'}" for pod in self.pods.values())
-        return f"No pod can take the request. {each}."
+    def why_nobody(self, among: Container[str] | None = None) -> str:
+        """Return a sentence for a request that no pod (of those in `among`) can be offered to."""
+        each = "; ".join(
+            f"{pod.name}: {'draining' if pod.draining else pod.trouble or 'busy'}"
+            for pod in self.pods.values()
+            if among is None or pod.name in among
+        )
+        return f"No pod can take the request. {each or 'There is none'}."

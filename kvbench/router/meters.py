@@ -31,6 +31,12 @@ class Meters:
         self.added_latency = Buckets(router.ADDED_LATENCY, registry)
         self.ttft = Buckets(router.TTFT, registry)
 
+    def forget_pod(self, pod: str) -> None:
+        """Drop what was counted of a pod that is gone: names come and go without end."""
+        for instrument in vars(self).values():
+            if isinstance(instrument, Counts | Levels | Buckets):
+                instrument.forget("pod", pod)
+
     def read_pods(self, membership: Membership, now: float) -> None:
         """Set what is read off the pods, before a scrape."""
         offered = {pod.name for pod in membership.offered(now)}

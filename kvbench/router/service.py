@@ -35,6 +35,8 @@ from kvbench.router.fleet import Fleet, Policies
 from kvbench.router.forward import Forwarding, Limits
 from kvbench.router.keys import BodyError, read_prompt
 from kvbench.router.membership import Membership
+from kvbench.router.probing import probe_for_ever
+from kvbench.router.roster import Roster
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
     from kvbench.clock import Clock
     from kvbench.http.server import Exchange
     from kvbench.policies.decision import Policy
-    from kvbench.router.membership import Pod
+    from kvbench.router.address import Address
 
 logger = logging.getLogger(__name__)
 
@@ -86,14 +88,17 @@ class Router:
 
     def __init__(self, pods: Sequence[str], settings: Settings, clock: Clock) -> None:
         self._settings = settings
+        self.roster = Roster()
+        self.roster.name("--pod", _once(pods))
         self.fleet = Fleet(
-            Membership(map(parse_address, pods)),
+            Membership(),
             Policies(settings.policy, settings.seed),
             settings.limits,
             clock,
         )
         self._numbers = itertools.count()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._probes: dict[str, asyncio.Task[None]] = {}
         self._server: Server | None = None
 
     async def start(self, host: str, port: int) -> str:
@@ -103,10 +108,8 @@ class Router:
             TargetError: The address cannot be bound.
         """
         self._server = await serve(self.handle, host, port, max_body=_MOST_BODY)
+        self.gather_pods()
         self._spawn(self._sweep())
-        if self._settings.probe_every_s > 0:
-            for pod in self.fleet.membership.pods.values():
-                self._spawn(self._probe(pod))
         return self._server.url
 
     async def stop(self, grace_s: float) -> None:
@@ -118,6 +121,29 @@ class Router:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for pool in self.fleet.pools.values():
             pool.close()
+
+    def gather_pods(self) -> None:
+        """Take in the pods that the roster wants and are not there; send the others away."""
+        wanted, there = self.roster.wanted(), self.fleet.membership.pods
+        for name in [name for name, pod in there.items() if wanted.get(name) != pod.address]:
+            self._lose(name)
+        for name, address in wanted.items():
+            if name not in there:
+                self._gain(address)
+
+    def _gain(self, address: Address) -> None:
+        """Take in a pod."""
+        pod = self.fleet.add(address)
+        every_s, timeout_s = self._settings.probe_every_s, self._settings.probe_timeout_s
+        if every_s > 0:
+            work = probe_for_ever(self.fleet, pod, every_s, timeout_s)
+            self._probes[pod.name] = self._spawn(work)
+
+    def _lose(self, name: str) -> None:
+        """Send a pod away: it gets no more requests, and those that it has end."""
+        if name in self._probes:
+            self._probes.pop(name).cancel()
+        self.fleet.remove(name)
 
     def handle(self, exchange: Exchange) -> None:
         """Answer one request, now or later."""
@@ -217,22 +243,6 @@ class Router:
         )
         self._refuse(exchange, HTTPStatus.BAD_GATEWAY, f"Not every pod was reset: {troubles}.")
 
-    async def _probe(self, pod: Pod) -> None:
-        """Ask a pod for its health, again and again."""
-        pool, timeout_s = self.fleet.pools[pod.name], self._settings.probe_timeout_s
-        while True:
-            answer = await fetch(pool, pod.address, "GET", "/health", timeout_s)
-            why = answer.trouble
-            if why is None and answer.status != HTTPStatus.OK:
-                why = f"/health answered {answer.status}"
-            was_down = pod.down
-            self.fleet.membership.probed(pod, why, refused=answer.refused)
-            if answer.refused:
-                self.fleet.policies.forget(pod.name)
-            if pod.down != was_down:
-                logger.warning("%s is %s", pod.name, f"down: {why}" if pod.down else "up again")
-            await asyncio.sleep(self._settings.probe_every_s)
-
     async def _sweep(self) -> None:
         """Enforce the limits."""
         limits = self._settings.limits
@@ -241,11 +251,29 @@ class Router:
             await asyncio.sleep(tick)
             self.fleet.sweep()
 
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+    def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         """Run something beside the server, for as long as the server."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def _once(pods: Sequence[str]) -> Sequence[str]:
+    """Return the pods, of which there is at least one, and none twice.
+
+    Raises:
+        InputError: It is not so.
+    """
+    if not pods:
+        raise InputError(
+            "--pod: expected at least one pod, got none", hint="--pod http://127.0.0.1:8000"
+        )
+    names = [parse_address(pod).name for pod in pods]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"--pod: {name} is given twice")
+    return pods
 
 
 def _agrees(answer: Answer) -> bool:

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvbench.errors import InputError
 from kvbench.router.address import parse_address
 from kvbench.router.membership import Lease, Membership
 
@@ -94,12 +93,49 @@ def test_why_nobody_names_every_pod_and_its_trouble():
     )
 
 
-def test_pods_are_at_least_one_and_different():
-    """Anything else is the operator's slip."""
-    with pytest.raises(InputError, match="expected at least one pod"):
-        members()
-    with pytest.raises(InputError, match="a:1 is given twice"):
-        members("a", "a")
+def test_pods_come_and_go():
+    """The name of one that went may be another's; with none there is nobody."""
+    membership = members("a", "b")
+    gone = membership.remove("a:1")
+    assert names(membership) == "b"
+
+    again = membership.add(gone.address)
+    assert again is not gone
+    assert names(membership) == "ba"
+    for name in ("a:1", "b:1"):
+        membership.remove(name)
+    assert names(membership) == ""
+    assert membership.why_nobody() == "No pod can take the request. There is none."
+    with pytest.raises(KeyError):
+        membership.remove("a:1")
+
+
+def test_a_drained_pod_is_offered_nothing_even_if_it_is_the_last():
+    """And is offered again when that is taken back."""
+    membership = members("a", "b")
+    for pod in membership.pods.values():
+        membership.probed(pod, None)
+    membership.drain("a:1")
+    assert names(membership) == "b"
+
+    membership.failed(membership.pods["b:1"], "broke", 0.0)
+    membership.drain("b:1")
+    assert names(membership) == ""
+    assert membership.why_nobody() == ("No pod can take the request. a:1: draining; b:1: draining.")
+    membership.drain("a:1", draining=False)
+    assert names(membership) == "a"
+
+
+def test_only_some_pods_may_be_meant():
+    """Those that serve a model; nobody else stands in for them."""
+    membership = members("a", "b", "c")
+    membership.probed(membership.pods["b:1"], "connection refused", refused=True)
+
+    assert [pod.name for pod in membership.offered(0.0, among={"b:1", "c:1"})] == ["c:1"]
+    assert membership.offered(0.0, ("c:1",), {"b:1", "c:1"}) == []
+    assert membership.why_nobody({"b:1"}) == (
+        "No pod can take the request. b:1: connection refused."
+    )
 
 
 @given(

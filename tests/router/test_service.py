@@ -223,6 +223,7 @@ def test_the_list_of_pods_says_what_is_known_of_each():
                         "in_flight": 0,
                         "in_flight_prefill_tokens": 0,
                         "requests": 1,
+                        "draining": False,
                         "trouble": None,
                     }
                 ]
@@ -417,8 +418,13 @@ def test_wrong_settings_are_the_operators_to_mend():
     """Before anything listens."""
 
     async def case():
-        with pytest.raises(InputError, match="--pod: expected a URL"):
-            Router(["nonsense"], Settings(), None)
+        for pods, words in (
+            (["nonsense"], "--pod: expected a URL"),
+            ([], "expected at least one pod"),
+            (["http://a:1", "http://b:1", "http://a:1/"], "a:1 is given twice"),
+        ):
+            with pytest.raises(InputError, match=words):
+                Router(pods, Settings(), None)
         with pytest.raises(InputError, match="policy: expected one of"):
             Router(["http://a:1"], Settings(policy="best"), None)
 

@@ -1,0 +1,67 @@
+"""Each pod asked again and again: is it well, and which models does it serve?
+
+A pod that was not well is asked for its models anew: it may have come back as another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from kvbench.router.fetch import fetch
+from kvbench.router.models import read_models
+
+if TYPE_CHECKING:
+    from kvbench.router.fleet import Fleet
+    from kvbench.router.membership import Pod
+
+logger = logging.getLogger(__name__)
+
+_MODELS_EVERY_S = 10.0
+
+
+async def probe_for_ever(fleet: Fleet, pod: Pod, every_s: float, timeout_s: float) -> None:
+    """Ask a pod until cancelled.
+
+    Args:
+        fleet: What is told.
+        pod: Who is asked.
+        every_s: Seconds between two probes.
+        timeout_s: Seconds that an answer may take.
+    """
+    models_due = -math.inf
+    while True:
+        well = await _probe(fleet, pod, timeout_s)
+        now = fleet.clock.now()
+        if not well:
+            models_due = -math.inf
+        elif now >= models_due or fleet.models.doubted(pod.name):
+            await _ask_models(fleet, pod, timeout_s)
+            models_due = now + _MODELS_EVERY_S
+        await asyncio.sleep(every_s)
+
+
+async def _probe(fleet: Fleet, pod: Pod, timeout_s: float) -> bool:
+    """Ask a pod for its health; return whether it is well."""
+    answer = await fetch(fleet.pools[pod.name], pod.address, "GET", "/health", timeout_s)
+    why = answer.trouble
+    if why is None and answer.status != HTTPStatus.OK:
+        why = f"/health answered {answer.status}"
+    was_down = pod.down
+    fleet.membership.probed(pod, why, refused=answer.refused)
+    if answer.refused:
+        fleet.policies.forget(pod.name)
+    if pod.down != was_down:
+        logger.warning("%s is %s", pod.name, f"down: {why}" if pod.down else "up again")
+    return why is None
+
+
+async def _ask_models(fleet: Fleet, pod: Pod, timeout_s: float) -> None:
+    """Ask a pod for its models; one that does not say keeps those that it had."""
+    answer = await fetch(fleet.pools[pod.name], pod.address, "GET", "/v1/models", timeout_s)
+    models = read_models(answer.body) if answer.status == HTTPStatus.OK else None
+    if fleet.models.learned(pod.name, models):
+        logger.warning("%s now serves %s", pod.name, ", ".join(models or ()) or "no model")
