@@ -14,6 +14,7 @@ from kvbench.cli.calibrate import calibrate
 from kvbench.cli.compare import compare
 from kvbench.cli.demo import demo
 from kvbench.cli.gate import gate
+from kvbench.cli.generate import generate
 from kvbench.cli.import_ import import_
 from kvbench.cli.ladder import ladder
 from kvbench.cli.plan import plan
@@ -63,6 +64,7 @@ VERBS = (
     ("simulate", simulate, _WITHOUT),
     ("size", size, _WITHOUT),
     ("up", up, _PARTS),
+    ("generate", generate, _PARTS),
     ("pod", pod, _PARTS),
     ("router", router, _PARTS),
 )
@@ -84,6 +86,11 @@ def _terminate(_signal: int, _frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
 
 
+def _harmless(text: str) -> str:
+    """Escape what a terminal would obey: a message may hold what a file or a server said."""
+    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text.rstrip())
+
+
 def main() -> None:
     """Run the command line; print an error as one sentence and its hint, and exit with its code."""
     signal.signal(signal.SIGTERM, _terminate)
@@ -92,9 +99,9 @@ def main() -> None:
     try:
         app()
     except KvbenchError as error:
-        print(f"kvbench: {error.message}", file=sys.stderr)
+        print(f"kvbench: {_harmless(error.message)}", file=sys.stderr)
         if error.hint:
-            print(f"  hint: {error.hint}", file=sys.stderr)
+            print(f"  hint: {_harmless(error.hint)}", file=sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
