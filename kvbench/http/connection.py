@@ -4,6 +4,9 @@ Rules: requests are answered in the order in which they came, one at a time, how
 ahead (pipelining). What cannot be served is answered in its turn (400, 408, 413, 431), after which
 nothing more is read. A client that asks for another protocol is answered as if it had not asked,
 and the connection then closes.
+
+Where a request begins with a head that is known (`kvbench.http.heads`), its body is counted off and
+no parser is asked; everything else is parsed.
 """
 
 from __future__ import annotations
@@ -19,11 +22,13 @@ from typing import TYPE_CHECKING, cast
 
 import httptools
 
-from kvbench.http.exchange import Exchange, Header, Request
+from kvbench.http.exchange import Exchange, Request
+from kvbench.http.heads import Head, split
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kvbench.http.heads import Header
     from kvbench.http.server import Server
 
 logger = logging.getLogger(__name__)
@@ -65,9 +70,9 @@ class Connection(asyncio.Protocol):
     """One client."""
 
     __slots__ = (
-        "_body", "_body_size", "_continue", "_deadline", "_dispatching", "_exchange", "_head_size",
-        "_headers", "_in_head", "_mid_request", "_over", "_parser", "_paused_reading", "_queue",
-        "_server", "_target", "_transport",
+        "_body", "_body_size", "_continue", "_deadline", "_dispatching", "_exchange", "_head",
+        "_head_size", "_headers", "_in_head", "_key", "_known", "_mid_request", "_missing", "_over",
+        "_parser", "_paused_reading", "_queue", "_server", "_target", "_transport",
     )  # fmt: skip
 
     def __init__(self, server: Server) -> None:
@@ -84,7 +89,11 @@ class Connection(asyncio.Protocol):
         self._head_size = self._body_size = 0
         self._target = b""
         self._headers: list[Header] = []
+        self._head: Head
         self._body: list[bytes] = []
+        self._known: Head | None = None  # the known head whose body is being counted off
+        self._missing = 0  # bytes of that body that have not come
+        self._key: tuple[bytes, int, int] | None = None  # of a head that is being parsed
         self._deadline = server.now() + server.limits.idle_timeout
 
     # The transport's calls.
@@ -107,9 +116,44 @@ class Connection(asyncio.Protocol):
             self._guarded(exchange.lost)
 
     def data_received(self, data: bytes) -> None:
-        """Parse, then hand out what is complete."""
+        """Take what has a known head, parse the rest, and hand out what is complete."""
         if self._over:
             return
+        if self._known is not None or not self._mid_request:
+            data = self._take_known(data)
+        if data:
+            self._parse(data)
+        if self._mid_request and not self._in_head:
+            self._deadline = self._server.now() + self._server.limits.read_timeout
+        self._dispatch()
+        if len(self._queue) > _QUEUE and not self._paused_reading:
+            self._paused_reading = True
+            self._transport.pause_reading()
+
+    def _take_known(self, data: bytes) -> bytes:
+        """Take requests with known heads; return the bytes behind, which are to be parsed."""
+        while data:
+            if self._known is None:
+                key = self._key = split(data)
+                head = None if key is None else self._server.heads.get(key[0])
+                if head is None or key is None or key[1] > self._server.limits.max_body:
+                    return data
+                self._known, self._missing = head, max(key[1], 0)
+                data = data[key[2] :]
+            if len(data) < self._missing:
+                self._mid_request = True
+                self._missing -= len(data)
+                self._body.append(data)
+                return b""
+            self._body.append(data[: self._missing])
+            data = data[self._missing :]
+            self._mid_request = False
+            self._complete(self._known)
+            self._known = None
+        return data
+
+    def _parse(self, data: bytes) -> None:
+        """Have the parser understand it."""
         was_in_head = self._in_head
         try:
             self._parser.feed_data(data)
@@ -117,16 +161,11 @@ class Connection(asyncio.Protocol):
             self._over = True
         except httptools.HttpParserError:
             self._refuse(400, "Invalid HTTP request received.")
+        self._key = None
         if self._in_head and was_in_head:
             self._head_size += len(data)
             if self._head_size > self._server.limits.max_header:
                 self._refuse(431, "Request header fields too large.")
-        elif self._mid_request and not self._in_head:
-            self._deadline = self._server.now() + self._server.limits.read_timeout
-        self._dispatch()
-        if len(self._queue) > _QUEUE and not self._paused_reading:
-            self._paused_reading = True
-            self._transport.pause_reading()
 
     def pause_writing(self) -> None:
         """Tell the exchange that the client reads too slowly."""
@@ -158,7 +197,7 @@ class Connection(asyncio.Protocol):
         self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
-        """Refuse at once what will be too large."""
+        """Refuse at once what will be too large; learn a head that came in one piece."""
         self._in_head = False
         size = len(self._target) + sum(len(name) + len(value) + 4 for name, value in self._headers)
         if size > self._server.limits.max_header:
@@ -169,6 +208,16 @@ class Connection(asyncio.Protocol):
                 self._refuse(413, "Request body too large.")
             elif name == b"expect" and value.lower() == b"100-continue":
                 self._continue = self._parser.get_http_version() != "1.0"
+        self._head = Head(
+            self._parser.get_method().decode("latin-1"),
+            self._target,
+            self._headers,
+            keep_alive=self._parser.should_keep_alive() and not self._parser.should_upgrade(),
+            http_1_0=self._parser.get_http_version() == "1.0",
+        )
+        if self._key is not None:
+            self._server.heads.learn(self._key[0], self._head, self._key[1])
+            self._key = None
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body."""
@@ -182,19 +231,8 @@ class Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         """Queue the request."""
         self._mid_request = self._continue = False
-        if self._over:
-            return
-        self._queue.append(
-            Request(
-                self._parser.get_method().decode("latin-1"),
-                self._target,
-                self._headers,
-                self._body[0] if len(self._body) == 1 else b"".join(self._body),
-                keep_alive=self._parser.should_keep_alive() and not self._parser.should_upgrade(),
-                http_1_0=self._parser.get_http_version() == "1.0",
-            )
-        )
-        self._body = []
+        if not self._over:
+            self._complete(self._head)
 
     # The exchange's calls.
 
@@ -260,6 +298,12 @@ class Connection(asyncio.Protocol):
 
     # Inside.
 
+    def _complete(self, head: Head) -> None:
+        """Queue a request whose body is complete."""
+        pieces, self._body = self._body, []
+        body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        self._queue.append(Request(head, body))
+
     def _refuse(self, status: int, message: str) -> None:
         """Queue an answer of the server's own; read nothing after it."""
         if not self._over:
@@ -284,7 +328,7 @@ class Connection(asyncio.Protocol):
     def _begin(self, item: Request | _Refusal) -> None:
         """Open an exchange and call the handler."""
         if isinstance(item, _Refusal):
-            request = Request("GET", b"/", [], keep_alive=False)
+            request = Request(Head("GET", b"/", [], keep_alive=False))
             self._exchange = Exchange(request, self)
             self._exchange.respond(item.status, item.message.encode(), "text/plain; charset=utf-8")
             return

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Protocol
-from urllib.parse import unquote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-Header = tuple[bytes, bytes]
+    from kvbench.http.heads import Head, Header
 
 _STATUS_LINES = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
@@ -54,47 +53,40 @@ class Request:
     """A request whose body has arrived in full.
 
     Attributes:
-        method: "GET", "POST", …
-        target: As sent: path and query.
-        path: The decoded path, without the query.
-        query: What follows the question mark, as sent.
-        headers: In the order of arrival; names in lower case.
+        head: What stood before the body; shared with other requests that have the same.
         body: Decoded from chunks where it came in chunks.
-        keep_alive: Whether the client will take another answer over this connection.
-        http_1_0: Whether the client speaks HTTP/1.0, which knows no chunks.
     """
 
-    __slots__ = ("body", "headers", "http_1_0", "keep_alive", "method", "path", "query", "target")
+    __slots__ = ("body", "head")
 
-    def __init__(
-        self,
-        method: str,
-        target: bytes,
-        headers: list[Header],
-        body: bytes = b"",
-        *,
-        keep_alive: bool = True,
-        http_1_0: bool = False,
-    ) -> None:
-        self.method = method
-        self.target = target
-        self.headers = headers
+    def __init__(self, head: Head, body: bytes = b"") -> None:
+        self.head = head
         self.body = body
-        self.keep_alive = keep_alive
-        self.http_1_0 = http_1_0
-        text = target.decode("latin-1")
-        if not text.startswith("/") and "://" in text:  # the form that a forward proxy is sent
-            text = "/" + text.split("://", 1)[1].partition("/")[2]
-        path, _, self.query = text.partition("?")
-        self.path = unquote(path) if "%" in path else path
+
+    @property
+    def method(self) -> str:
+        """The method, in capitals."""
+        return self.head.method
+
+    @property
+    def path(self) -> str:
+        """The decoded path, without the query."""
+        return self.head.path
+
+    @property
+    def query(self) -> str:
+        """What follows the question mark, as sent."""
+        return self.head.query
+
+    @property
+    def headers(self) -> list[Header]:
+        """In the order of arrival; names in lower case."""
+        return self.head.headers
 
     def header(self, name: str) -> str | None:
         """Return the first header of that name (in lower case), or None."""
-        wanted = name.encode("latin-1")
-        for key, value in self.headers:
-            if key == wanted:
-                return value.decode("latin-1")
-        return None
+        value = self.head.named.get(name.encode("latin-1"))
+        return None if value is None else value.decode("latin-1")
 
 
 class Exchange:
@@ -122,9 +114,9 @@ class Exchange:
         self.closed = False
         self.started = False
         self._wire = wire
-        self._keep_alive = request.keep_alive
+        self._keep_alive = request.head.keep_alive
         self._chunked = False
-        self._bodiless = request.method == "HEAD"
+        self._bodiless = request.head.method == "HEAD"
         self._remaining: int | None = None
 
     @property
@@ -165,7 +157,7 @@ class Exchange:
         elif length is not None:
             framing = b"content-length: %d\r\n" % length
             self._remaining = length
-        elif self.request.http_1_0:
+        elif self.request.head.http_1_0:
             self._keep_alive = False
         else:
             framing = b"transfer-encoding: chunked\r\n"
@@ -197,7 +189,7 @@ class Exchange:
 
     def raw_end(self, *, keep_alive: bool) -> None:
         """End an answer that was sent raw; the caller knows whether its framing allows another."""
-        self._finish(keep_alive=keep_alive and self.request.keep_alive)
+        self._finish(keep_alive=keep_alive and self.request.head.keep_alive)
 
     def abort(self, *, reset: bool = False) -> None:
         """Cut the connection, in the middle of the answer; `reset` sends RST instead of FIN."""
@@ -213,7 +205,7 @@ class Exchange:
         line = _STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
         if not self._keep_alive:
             after += b"connection: close\r\n"
-        elif self.request.http_1_0:
+        elif self.request.head.http_1_0:
             after += b"connection: keep-alive\r\n"
         return b"%b%b%b%b%b\r\n" % (line, self._wire.preamble(), before, lines, after)
 

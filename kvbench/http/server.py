@@ -23,12 +23,13 @@ from typing import TYPE_CHECKING
 from kvbench.clock import utc
 from kvbench.errors import TargetError
 from kvbench.http.connection import Connection, Limits
-from kvbench.http.exchange import Exchange, Header, Request
+from kvbench.http.exchange import Exchange, Request
+from kvbench.http.heads import Head, Header, KnownHeads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Exchange", "Header", "Limits", "Request", "Server", "serve"]
+__all__ = ["Exchange", "Head", "Header", "Limits", "Request", "Server", "serve"]
 
 
 class Server:
@@ -39,6 +40,7 @@ class Server:
         limits: What a client may ask.
         connections: Those that are open.
         closing: Whether it has stopped accepting.
+        heads: Requests' heads that have been understood.
         preamble: The header lines of every answer, renewed each second.
         host: Where it listens.
         port: Where it listens; the real one where 0 was asked.
@@ -49,6 +51,7 @@ class Server:
         self.limits = limits
         self.connections: set[Connection] = set()
         self.closing = False
+        self.heads = KnownHeads()
         self.host = ""
         self.port = 0
         self._name = name

@@ -39,7 +39,7 @@ class _Call:
         self._status = 0
         self._body = b""
 
-    def answered(self, head: Head) -> None:
+    def answered(self, head: Head, length: int) -> None:  # noqa: ARG002 - the status is enough
         """Keep the status."""
         self._status = head.status
 

@@ -23,12 +23,13 @@ import asyncio
 import math
 import os
 from dataclasses import dataclass
+from functools import lru_cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from kvbench.policies.decision import Outcome
 from kvbench.router.answers import refuse
-from kvbench.router.heads import request_head, response_head
+from kvbench.router.heads import length_line, response_head
 from kvbench.router.membership import Lease
 from kvbench.router.usage import UsageFinder
 
@@ -160,7 +161,9 @@ class Forwarding:
         self._sent = fleet.clock.now()
         self.deadline = self._sent + fleet.limits.first_byte_s
         request = exchange.request
-        upstream.ask(self, request.method, request_head(request, pod.address), request.body)
+        method, body = request.head.method, request.body
+        first, rest = fleet.pools[pod.name].request_head(request.head)
+        upstream.ask(self, method, first + length_line(method, len(body)) + rest, body)
         if self._prompt is not None and not self._prompt.stream:
             self._expect_first_token()
 
@@ -173,26 +176,25 @@ class Forwarding:
 
     # What the pod's connection tells.
 
-    def answered(self, head: Head) -> None:
+    def answered(self, head: Head, length: int) -> None:
         """Make the head to pass on, with what was decided; it leaves with what came behind it."""
         request, decision = self._exchange.request, self._decision
         assert self._pod is not None
         self._status = head.status
         request.body = b""
-        self._dechunk = head.chunked and request.http_1_0
-        self._keep_alive = head.framed and request.keep_alive and not request.http_1_0
+        asked = request.head
+        self._dechunk = head.chunked and asked.http_1_0
+        self._keep_alive = head.framed and asked.keep_alive and not asked.http_1_0
         if head.status < 500:
             self._fleet.membership.answered(self._pod)
         self._fleet.meters.added_latency.observe(value=self._sent - self._began)
         self.deadline = self._fleet.clock.now() + self._fleet.limits.idle_s
-        ours = (
-            f"x-kvbench-pod: {decision.pod}\r\n"
-            f"x-kvbench-policy: {decision.policy}\r\n"
-            f"x-kvbench-reason: {decision.reason}\r\n"
-            f"x-kvbench-predicted-tokens: {decision.matched_tokens}\r\n"
+        ours = b"%bx-kvbench-predicted-tokens: %d\r\n" % (
+            _who_and_why(decision.pod, decision.policy, decision.reason),
+            decision.matched_tokens,
         )
         self._unsent = response_head(
-            head, ours.encode("latin-1"), keep_alive=self._keep_alive, dechunk=self._dechunk
+            head, length, ours, keep_alive=self._keep_alive, dechunk=self._dechunk
         )
 
     def arrived(self, raw: bytes, pieces: list[bytes]) -> None:
@@ -342,6 +344,13 @@ class Forwarding:
             meters.predicted_tokens.add(pod.name, by=self._decision.matched_tokens)
             meters.cached_tokens.add(pod.name, by=cached)
         return Outcome(ttft, tokens, cached)
+
+
+@lru_cache(1024)
+def _who_and_why(pod: str, policy: str, reason: str) -> bytes:
+    """Return the header lines that say who was chosen, by whom, and why."""
+    lines = f"x-kvbench-pod: {pod}\r\nx-kvbench-policy: {policy}\r\nx-kvbench-reason: {reason}\r\n"
+    return lines.encode("latin-1")
 
 
 def _words(error: Exception) -> str:

@@ -1,5 +1,7 @@
 """The two heads that a proxy rewrites: the request's on its way in, the answer's on its way out.
 
+Heads repeat, but for lengths and dates; so what is made of a head is kept, and lengths stand apart.
+
 Rules (RFC 9110 §7.6): headers that belong to one connection are not passed on, nor are those that
 `connection` names. The request gets the pod's host, and a length, for its body has been read in
 full. The answer's status line and remaining headers stay as the pod wrote them, its framing too,
@@ -8,13 +10,15 @@ for its body is passed on as it is.
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+import httptools
 import msgspec
 
 if TYPE_CHECKING:
-    from kvbench.http.server import Request
+    from kvbench.http.heads import Head as RequestHead
     from kvbench.router.address import Address
 
 _HOP_BY_HOP = frozenset({
@@ -26,6 +30,7 @@ _REPLACED = _HOP_BY_HOP | {b"host", b"content-length", b"expect"}
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 _OURS = b"x-kvbench-"
 _BODILESS = frozenset({204, 304})
+_LENGTH = re.compile(rb"(?i)\r\ncontent-length:[ \t]*(\d{1,15})[ \t]*\r\n")
 
 
 class Head(msgspec.Struct, frozen=True, gc=False):
@@ -33,65 +38,85 @@ class Head(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         status: HTTP status.
-        line: Its status line, as HTTP/1.1.
-        lines: The header lines as written, each ended, but those of one connection and that which
-            announces chunks.
+        start: Its status line, as HTTP/1.1, and its header lines as written, each ended, but those
+            of one connection, that which announces chunks, and a plain length.
+        keep_alive: Whether the pod's connection can serve another request, if the end is certain.
         framed: Whether the end of the body can be told without the connection's end.
         chunked: Whether the body comes in chunks.
         has_body: Whether a body follows.
     """
 
     status: int
-    line: bytes
-    lines: bytes
+    start: bytes
+    keep_alive: bool
     framed: bool
     chunked: bool
     has_body: bool
 
 
-def request_head(request: Request, address: Address) -> bytes:
-    """Return the head to send to the pod at `address` for `request`."""
+def request_head(head: RequestHead, address: Address) -> tuple[bytes, bytes]:
+    """Return the head to send to the pod at `address`, in two parts.
+
+    Between the two belongs the line of the body's length, "content-length: 5", if it has one.
+    """
     dropped = _REPLACED
-    for name, value in request.headers:
+    for name, value in head.headers:
         if name == b"connection":
             dropped |= _listed(value)
     lines = [
-        b"%b: %b\r\n" % (name, value)
-        for name, value in request.headers
+        b"\r\n%b: %b" % (name, value)
+        for name, value in head.headers
         if name not in dropped and not name.startswith(_OURS)
     ]
-    target = request.target
+    target = head.target
     if not target.startswith(b"/"):  # the form that a forward proxy is sent
         target = b"/" + target.partition(b"://")[2].partition(b"/")[2]
-    length = b""
-    if request.body or request.method in _WITH_BODY:
-        length = b"content-length: %d\r\n" % len(request.body)
-    return b"%b %b%b HTTP/1.1\r\nhost: %b\r\n%b%b\r\n" % (
-        request.method.encode("latin-1"),
+    first = b"%b %b%b HTTP/1.1\r\nhost: %b" % (
+        head.method.encode("latin-1"),
         address.base.encode(),
         target,
         address.name.encode(),
-        length,
-        b"".join(lines),
     )
+    return first, b"".join([*lines, b"\r\n\r\n"])
 
 
-@lru_cache(256)  # streams that begin within the same second have the same head
-def parse_head(head: bytes, method: str) -> Head:
-    """Return the parts of an answer's head, given without the empty line that ends it.
+def length_line(method: str, size: int) -> bytes:
+    """Return the line, begun and not ended, that says how long a request's body is."""
+    return b"\r\ncontent-length: %d" % size if size or method in _WITH_BODY else b""
 
-    The caller's HTTP parser has accepted it already.
+
+def split_length(head: bytes) -> tuple[bytes, int]:
+    """Return an answer's head without its length, and the length; -1 if it has none."""
+    found = _LENGTH.search(head)
+    if found is None:
+        return head, -1
+    first, last = found.span()
+    return head[:first] + head[last - 2 :], int(found[1])
+
+
+@lru_cache(256)
+def parse_head(head: bytes, method: str, *, counted: bool) -> Head:
+    """Return the parts of an answer's head.
+
+    Args:
+        head: With the empty line that ends it, without the length that was split off.
+        method: Of the request that it answers.
+        counted: Whether a length was split off.
+
+    Raises:
+        ValueError: It is not HTTP.
     """
-    line, *rest = head.split(b"\r\n")
+    keep_alive = _accept(head[:-2] + b"content-length: 1\r\n\r\n" if counted else head)
+    line, *rest = head[:-4].split(b"\r\n")
     status = int(line[9:12])
     has_body = method != "HEAD" and status not in _BODILESS
-    chunked, framed, dropped = False, not has_body, _HOP_BY_HOP
+    chunked, framed, dropped = False, counted or not has_body, _HOP_BY_HOP
     kept: list[tuple[bytes, bytes]] = []
     for raw in rest:
         name = raw[: raw.find(b":")].lower()
-        if name == b"content-length":
-            framed = True
-        elif name == b"transfer-encoding":
+        if name == b"content-length":  # a second one, or one that is no number
+            raise ValueError("a length that is not plain")
+        if name == b"transfer-encoding":
             chunked = b"chunked" in raw.lower()
             framed = framed or chunked
         elif name == b"connection":
@@ -100,30 +125,59 @@ def parse_head(head: bytes, method: str) -> Head:
     lines = [raw for name, raw in kept if name not in dropped and not name.startswith(_OURS)]
     return Head(
         status=status,
-        line=b"HTTP/1.1 " + line[9:],
-        lines=b"\r\n".join([*lines, b""]),
+        start=b"\r\n".join([b"HTTP/1.1 " + line[9:], *lines, b""]),
+        keep_alive=keep_alive and framed,
         framed=framed,
         chunked=chunked,
         has_body=has_body,
     )
 
 
-def response_head(head: Head, ours: bytes, *, keep_alive: bool, dechunk: bool) -> bytes:
+def response_head(
+    head: Head, length: int, ours: bytes, *, keep_alive: bool, dechunk: bool
+) -> bytes:
     """Return the head to send to the client.
 
     Args:
         head: The pod's.
+        length: What it said of the body's length; -1 if nothing.
         ours: Further header lines, each ended.
         keep_alive: Whether the client's connection may serve another request.
         dechunk: Whether the body is passed on without its chunks, to an HTTP/1.0 client.
     """
-    return b"%b\r\n%b%b%b%b\r\n" % (
-        head.line,
-        head.lines,
-        b"transfer-encoding: chunked\r\n" if head.chunked and not dechunk else b"",
-        ours,
-        b"" if keep_alive else b"connection: close\r\n",
-    )
+    framing = b""
+    if length >= 0:
+        framing = b"content-length: %d\r\n" % length
+    elif head.chunked and not dechunk:
+        framing = b"transfer-encoding: chunked\r\n"
+    end = b"\r\n" if keep_alive else b"connection: close\r\n\r\n"
+    return b"%b%b%b%b" % (head.start, framing, ours, end)
+
+
+class _Verdict:
+    """What the parser says of a head."""
+
+    def __init__(self) -> None:
+        self.parser = httptools.HttpResponseParser(self)
+        self.keep_alive = False
+
+    def on_headers_complete(self) -> None:
+        """Ask the parser while it knows."""
+        self.keep_alive = self.parser.should_keep_alive()
+
+
+def _accept(head: bytes) -> bool:
+    """Return whether the connection may serve another request.
+
+    Raises:
+        ValueError: The parser does not take it for HTTP.
+    """
+    verdict = _Verdict()
+    try:
+        verdict.parser.feed_data(head)
+    except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+        raise ValueError(error) from None
+    return verdict.keep_alive
 
 
 def _listed(value: bytes) -> frozenset[bytes]:

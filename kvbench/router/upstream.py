@@ -2,7 +2,8 @@
 
 A connection carries one request at a time for a `Caller`, which is told of the answer as it comes:
 its head, then its body twice, as framed by the pod (to be passed on) and as decoded (to be looked
-at), and its end. Nothing is kept: what has been told is gone.
+at), and its end. Nothing is kept: what has been told is gone. A body with a length is counted off;
+chunks are parsed.
 
 Rules:
 
@@ -19,11 +20,12 @@ import asyncio
 import contextlib
 import socket
 from collections import deque
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 import httptools
 
-from kvbench.router.heads import Head, parse_head
+from kvbench.router.heads import Head, parse_head, request_head, split_length
 
 if TYPE_CHECKING:
     from kvbench.router.address import Address
@@ -35,13 +37,14 @@ the answer; not HTTP; broken in the answer; too slow."""
 _MOST_IDLE = 256
 _IDLE_S = 4.0
 _MOST_HEAD = 64 * 2**10
+_PROTOCOL = b"HTTP/1."
 
 
 class Caller(Protocol):
     """Who is told of an answer."""
 
-    def answered(self, head: Head) -> None:
-        """Take the head; the beginning of the body, if it is there, follows at once."""
+    def answered(self, head: Head, length: int) -> None:
+        """Take the head, and what it says of the body's length (-1: nothing); more follows."""
         ...
 
     def arrived(self, raw: bytes, pieces: list[bytes]) -> None:
@@ -64,21 +67,22 @@ class Upstream(asyncio.Protocol):
     """A connection to a pod."""
 
     __slots__ = (
-        "_buffer", "_caller", "_complete", "_head", "_keep_alive", "_method", "_parser", "_paused",
-        "_pieces", "_pool", "_transport", "idle_since", "used",
+        "_buffer", "_caller", "_complete", "_head", "_length", "_method", "_missing", "_parser",
+        "_paused", "_pieces", "_pool", "_transport", "idle_since", "used",
     )  # fmt: skip
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._transport: asyncio.Transport
         self._caller: Caller | None = None
-        self._parser: httptools.HttpResponseParser
+        self._parser: httptools.HttpResponseParser  # of chunks
         self._head: Head | None = None
+        self._length = -1
+        self._missing = 0
         self._buffer = b""
         self._pieces: list[bytes] = []
         self._method = ""
         self._complete = False
-        self._keep_alive = False
         self._paused = False
         self.used = False
         self.idle_since = 0.0
@@ -89,7 +93,6 @@ class Upstream(asyncio.Protocol):
         self._method = method
         self._head = None
         self._complete = False
-        self._parser = httptools.HttpResponseParser(self)
         if len(body) < 2**14:
             self._transport.write(head + body)
         else:
@@ -125,25 +128,26 @@ class Upstream(asyncio.Protocol):
             transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def data_received(self, data: bytes) -> None:
-        """Parse to find the head and the end; hand on what has come."""
+        """Find the head and the end; hand on what has come."""
         if self._caller is None:  # nobody asked
             self._transport.abort()
             return
+        first = self._head is None
         try:
-            self._parser.feed_data(data)
-            first = self._head is None
-            raw = self._take_head(data) if first else data
+            if first:
+                data = self._take_head(data)
+            head = self._head
+            if head is None:
+                return
+            pieces = self._decode(head, data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade, ValueError):
             self._fail("protocol", "did not answer in HTTP")
             return
-        if self._caller is None or self._head is None:
-            return
-        pieces, self._pieces = self._pieces, []
         if first:
-            self._caller.answered(self._head)
-        self._caller.arrived(raw, pieces)
-        if self._complete or not self._head.has_body:
-            self._finish(reusable=self._keep_alive and self._head.framed)
+            self._caller.answered(head, self._length)
+        self._caller.arrived(data, pieces)
+        if self._complete:
+            self._finish(reusable=head.keep_alive)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the caller, if it still waits."""
@@ -165,33 +169,58 @@ class Upstream(asyncio.Protocol):
         if self._complete:
             raise ValueError
 
-    def on_headers_complete(self) -> None:
-        """Note whether the connection stays open: the parser knows here, and no more at the end."""
-        self._keep_alive = self._parser.should_keep_alive()
-
     def on_body(self, piece: bytes) -> None:
         """Keep a decoded piece until the bytes at hand are parsed."""
         self._pieces.append(piece)
 
     def on_message_complete(self) -> None:
-        """Note the end; an interim answer (1xx) is none."""
-        self._complete = self._parser.get_status_code() >= 200
+        """Note the end."""
+        self._complete = True
 
     # Inside.
 
     def _take_head(self, data: bytes) -> bytes:
         """Return the bytes behind the head once it is complete; until then keep them."""
-        self._buffer += data
-        while (end := self._buffer.find(b"\r\n\r\n")) >= 0:
-            head, self._buffer = self._buffer[:end], self._buffer[end + 4 :]
+        if self._buffer:
+            data, self._buffer = self._buffer + data, b""
+        while (end := data.find(b"\r\n\r\n") + 4) >= 4:
+            head, data = data[:end], data[end:]
             if head[9:10] == b"1":  # interim
                 continue
-            self._head = parse_head(head, self._method)
-            rest, self._buffer = self._buffer, b""
-            return rest
-        if len(self._buffer) > _MOST_HEAD:
+            lines, self._length = split_length(head)
+            self._head = parse_head(lines, self._method, counted=self._length >= 0)
+            self._missing = self._length
+            if self._head.chunked:
+                self._parser = httptools.HttpResponseParser(self)
+                self._parser.feed_data(head)
+            return data
+        if len(data) > _MOST_HEAD or not data.startswith(_PROTOCOL[: len(data)]):
             raise ValueError
+        self._buffer = data
         return b""
+
+    def _decode(self, head: Head, data: bytes) -> list[bytes]:
+        """Return the pieces of the body that are in `data`, and note its end.
+
+        Raises:
+            ValueError: There is more than was announced.
+        """
+        if head.has_body and head.chunked:
+            if data:
+                self._parser.feed_data(data)
+            pieces, self._pieces = self._pieces, []
+            return pieces
+        if head.framed:
+            if head.has_body:
+                self._missing -= len(data)
+            elif data:
+                self._missing = -1
+            else:
+                self._missing = 0
+            if self._missing < 0:
+                raise ValueError
+            self._complete = not self._missing
+        return [data] if data else []
 
     def _finish(self, *, reusable: bool) -> None:
         """Give the connection back, then tell the caller, who may well use it at once."""
@@ -215,10 +244,15 @@ class Upstream(asyncio.Protocol):
 
 
 class Pool:
-    """Idle connections to one pod, the most recently used first."""
+    """Idle connections to one pod, the most recently used first.
+
+    Attributes:
+        request_head: Makes heads for the pod (`kvbench.router.heads.request_head`), and keeps some.
+    """
 
     def __init__(self, address: Address) -> None:
         self._address = address
+        self.request_head = lru_cache(256)(partial(request_head, address=address))
         self._idle: deque[Upstream] = deque()
         self._loop = asyncio.get_running_loop()
 

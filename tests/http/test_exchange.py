@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kvbench.http.exchange import Exchange, Request
+from kvbench.http.heads import Head
 
 
 class FakeWire:
@@ -38,7 +39,7 @@ class FakeWire:
 def exchange(method: str = "GET", **request: bool) -> tuple[Exchange, FakeWire]:
     """Return an exchange over a wire that remembers."""
     wire = FakeWire()
-    return Exchange(Request(method, b"/", [], **request), wire), wire
+    return Exchange(Request(Head(method, b"/", [], **request)), wire), wire
 
 
 @pytest.mark.parametrize(
@@ -53,13 +54,13 @@ def exchange(method: str = "GET", **request: bool) -> tuple[Exchange, FakeWire]:
 )
 def test_a_target_is_taken_apart(target: bytes, path: str, query: str):
     """Path and query come from the target, which stays as it was sent."""
-    request = Request("GET", target, [])
-    assert (request.path, request.query, request.target) == (path, query, target)
+    request = Request(Head("GET", target, []))
+    assert (request.path, request.query, request.head.target) == (path, query, target)
 
 
 def test_a_header_is_found_by_its_lower_case_name():
     """The first of several counts; one that is not there is None."""
-    request = Request("GET", b"/", [(b"x-a", b"1"), (b"x-a", b"2")])
+    request = Request(Head("GET", b"/", [(b"x-a", b"1"), (b"x-a", b"2")]))
     assert request.header("x-a") == "1"
     assert request.header("x-b") is None
 

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import pytest
 
-from kvbench.http.server import Request
+from kvbench.http.heads import Head
 from kvbench.router.address import parse_address
-from kvbench.router.heads import parse_head, request_head, response_head
+from kvbench.router.heads import (
+    length_line,
+    parse_head,
+    request_head,
+    response_head,
+    split_length,
+)
 
 POD = parse_address("http://pod:8000/base")
 
 
+def sent(asked: Head, size: int) -> bytes:
+    """Return the head that the pod gets with a body of that size."""
+    first, rest = request_head(asked, POD)
+    return first + length_line(asked.method, size) + rest
+
+
 def test_the_request_gets_the_pods_host_and_a_length_and_keeps_the_rest():
     """Query included; headers of the client's connection stay behind."""
-    request = Request(
+    asked = Head(
         "POST",
         b"/v1/x?a=1&b=%20",
         [
@@ -29,43 +41,43 @@ def test_the_request_gets_the_pods_host_and_a_length_and_keeps_the_rest():
             (b"accept", b"a"),
             (b"accept", b"b"),
         ],
-        b"12345",
     )
 
-    assert request_head(request, POD) == (
+    assert sent(asked, 5) == (
         b"POST /base/v1/x?a=1&b=%20 HTTP/1.1\r\nhost: pod:8000\r\ncontent-length: 5\r\n"
         b"authorization: Bearer k\r\nx-request-id: 7\r\naccept: a\r\naccept: b\r\n\r\n"
     )
 
 
 @pytest.mark.parametrize(
-    ("request_", "first"),
+    ("asked", "first"),
     [
         pytest.param(
-            Request("GET", b"/v1/models", []),
+            Head("GET", b"/v1/models", []),
             b"GET /base/v1/models HTTP/1.1\r\nhost: pod:8000\r\n\r\n",
             id="a request without a body has no length",
         ),
         pytest.param(
-            Request("POST", b"/reset", []),
+            Head("POST", b"/reset", []),
             b"POST /base/reset HTTP/1.1\r\nhost: pod:8000\r\ncontent-length: 0\r\n\r\n",
             id="a POST of nothing says so",
         ),
         pytest.param(
-            Request("GET", b"http://router/v1/models?x=1", []),
+            Head("GET", b"http://router/v1/models?x=1", []),
             b"GET /base/v1/models?x=1 HTTP/1.1\r\nhost: pod:8000\r\n\r\n",
             id="the form for forward proxies is understood",
         ),
     ],
 )
-def test_the_first_lines_of_requests(request_, first):
+def test_the_first_lines_of_requests(asked, first):
     """Byte for byte."""
-    assert request_head(request_, POD) == first
+    assert sent(asked, 0) == first
 
 
-def head(*lines: bytes, status: bytes = b"200 OK"):
-    """Parse an answer's head."""
-    return parse_head(b"\r\n".join([b"HTTP/1.1 " + status, *lines]), "POST")
+def head(*lines: bytes, status: bytes = b"200 OK", method: str = "POST"):
+    """Parse an answer's head; return it and the length that it tells."""
+    plain, length = split_length(b"\r\n".join([b"HTTP/1.1 " + status, *lines, b"", b""]))
+    return parse_head(plain, method, counted=length >= 0), length
 
 
 @pytest.mark.parametrize(
@@ -80,23 +92,55 @@ def head(*lines: bytes, status: bytes = b"200 OK"):
 )
 def test_how_the_end_of_a_body_is_told(lines, status, framed, has_body):
     """By length, by chunks, by the end of the connection, or not at all."""
-    parsed = head(*lines, status=status)
+    parsed, _ = head(*lines, status=status)
 
     assert (parsed.framed, parsed.has_body) == (framed, has_body)
 
 
-def test_an_answer_to_head_has_no_body_whatever_its_length_says():
-    """RFC 9110 §9.3.2."""
-    parsed = parse_head(b"HTTP/1.1 200 OK\r\ncontent-length: 5", "HEAD")
+@pytest.mark.parametrize(
+    ("lines", "kept"),
+    [
+        pytest.param([b"CONTENT-LENGTH:5"], True, id="a length"),
+        pytest.param([b"Content-Length: 5", b"Connection: close"], False, id="a close"),
+        pytest.param([b"Transfer-Encoding: chunked"], True, id="chunks"),
+        pytest.param([], False, id="no end but its own"),
+    ],
+)
+def test_a_connection_is_used_again_where_the_end_is_certain_and_the_pod_does_not_close(
+    lines, kept
+):
+    """As the HTTP parser understands it."""
+    assert head(*lines)[0].keep_alive == kept
 
-    assert (parsed.framed, parsed.has_body, parsed.lines) == (
-        True, False, b"content-length: 5\r\n",
-    )  # fmt: skip
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [b"Content-Length: 5", b"Content-Length: 5"],
+        [b"Content-Length: 5", b"Transfer-Encoding: chunked"],
+        [b"Content-Length: many"],
+        [b"no colon"],
+    ],
+)
+def test_a_head_that_could_be_read_in_two_ways_is_refused(lines):
+    """Whoever reads it otherwise would take the body of one answer for the next."""
+    with pytest.raises(ValueError, match="."):
+        head(*lines)
+
+
+def test_an_answer_to_head_has_no_body_whatever_its_length_says():
+    """RFC 9110 §9.3.2. The length is passed on."""
+    parsed, length = head(b"content-length: 5", method="HEAD")
+
+    assert (parsed.framed, parsed.has_body, length) == (True, False, 5)
+    assert response_head(parsed, length, b"", keep_alive=True, dechunk=False) == (
+        b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n"
+    )
 
 
 def test_the_answers_head_keeps_what_the_pod_wrote_and_gains_ours():
     """Headers of the pod's connection stay behind, those that imitate ours too."""
-    parsed = head(
+    parsed, length = head(
         b"Date: today",
         b"Connection: keep-alive, x-hop",
         b"Keep-Alive: timeout=5",
@@ -107,8 +151,8 @@ def test_the_answers_head_keeps_what_the_pod_wrote_and_gains_ours():
         status=b"299 Rather Odd",
     )
 
-    kept = response_head(parsed, b"x-kvbench-pod: a\r\n", keep_alive=True, dechunk=False)
-    plain = response_head(parsed, b"", keep_alive=False, dechunk=True)
+    kept = response_head(parsed, length, b"x-kvbench-pod: a\r\n", keep_alive=True, dechunk=False)
+    plain = response_head(parsed, length, b"", keep_alive=False, dechunk=True)
 
     assert kept == (
         b"HTTP/1.1 299 Rather Odd\r\nDate: today\r\nX-Odd:no space\r\n"

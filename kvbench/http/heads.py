@@ -1,0 +1,97 @@
+"""Requests' heads, understood once: clients send the same ones again and again.
+
+A head is kept under its own bytes, the digits of its length left out, so that a client that asks
+anew with another body is known. Only heads that a parser has accepted, in one piece, are kept; only
+those whose body has a plain length or that have none; at most a thousand of two kilobytes, then all
+are dropped and learned anew.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import unquote
+
+Header = tuple[bytes, bytes]
+
+_LENGTH = re.compile(rb"(?i)\r\ncontent-length:[ \t]*(\d{1,15})[ \t]*\r\n")
+_OTHERWISE = frozenset({b"transfer-encoding", b"expect", b"upgrade"})
+_MOST_HEADS = 1024
+_MOST_BYTES = 2048
+
+
+class Head:
+    """What stands before a body.
+
+    Attributes:
+        method: "GET", "POST", …
+        target: As sent: path and query.
+        path: The decoded path, without the query.
+        query: What follows the question mark, as sent.
+        headers: In the order of arrival; names in lower case. Shared by all requests with this
+            head, whatever their `content-length`.
+        keep_alive: Whether the client will take another answer over this connection.
+        http_1_0: Whether the client speaks HTTP/1.0, which knows no chunks.
+        named: The first value of each header, by name.
+    """
+
+    __slots__ = (
+        "headers", "http_1_0", "keep_alive", "method", "named", "path", "query", "target",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        method: str,
+        target: bytes,
+        headers: list[Header],
+        *,
+        keep_alive: bool = True,
+        http_1_0: bool = False,
+    ) -> None:
+        self.method = method
+        self.target = target
+        self.headers = headers
+        self.keep_alive = keep_alive
+        self.http_1_0 = http_1_0
+        self.named = dict(reversed(headers))
+        text = target.decode("latin-1")
+        if not text.startswith("/") and "://" in text:  # the form that a forward proxy is sent
+            text = "/" + text.split("://", 1)[1].partition("/")[2]
+        path, _, self.query = text.partition("?")
+        self.path = unquote(path) if "%" in path else path
+
+
+class KnownHeads:
+    """The heads that a server has seen."""
+
+    __slots__ = ("_heads",)
+
+    def __init__(self) -> None:
+        self._heads: dict[bytes, Head] = {}
+
+    def get(self, key: bytes) -> Head | None:
+        """Return the head of that key, if it is known."""
+        return self._heads.get(key)
+
+    def learn(self, key: bytes, head: Head, length: int) -> None:
+        """Keep a head whose body has `length` bytes, unless something else says where it ends."""
+        counted = b"content-length" in head.named
+        if counted != (length >= 0) or not _OTHERWISE.isdisjoint(head.named):
+            return
+        if len(self._heads) >= _MOST_HEADS:
+            self._heads.clear()
+        self._heads[key] = head
+
+
+def split(data: bytes) -> tuple[bytes, int, int] | None:
+    """Return the key of the head that `data` begins with, the body's length, and the head's end.
+
+    The length is -1 where the head has none that is plain; None where the head is not complete.
+    """
+    end = data.find(b"\r\n\r\n", 0, _MOST_BYTES) + 4
+    if end < 4:
+        return None
+    found = _LENGTH.search(data, 0, end)
+    if found is None:
+        return data[:end], -1, end
+    first, last = found.span(1)
+    return data[:first] + data[last:end], int(found[1]), end
