@@ -31,6 +31,9 @@ class RouteRequest(msgspec.Struct, frozen=True, gc=False):
         block_tokens: Tokens that a block stands for (exact, or estimated from characters).
         prompt_tokens: Tokens of the whole prompt (exact, or estimated).
         session: Session key that the client sent, if any.
+        hashes: Where the prompt's token ids are known, the hashes of those of its blocks that an
+            engine might reuse, from the start (`kvbench.kvcache.blocks`); else empty.
+        hash_tokens: Tokens in each of those blocks; 0 where there are none.
     """
 
     id: str
@@ -39,6 +42,8 @@ class RouteRequest(msgspec.Struct, frozen=True, gc=False):
     block_tokens: int
     prompt_tokens: int
     session: str | None = None
+    hashes: Sequence[int] = ()
+    hash_tokens: int = 0
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ NAMES = (
     "session",
     "chwbl",
     "prefix_estimate",
+    "prefix_precise",
     "prefix_cost",
 )
 

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 from kvbench.errors import InputError
 from kvbench.policies.balance import LeastLoad, PowerOfTwo, Random, RoundRobin
 from kvbench.policies.hashing import BoundedLoad, Session
+from kvbench.policies.indexed import IndexedPrefixes
 from kvbench.policies.names import DEFAULT, NAMES
 from kvbench.policies.prefix_cost import PrefixCost
 from kvbench.policies.prefix_estimate import PrefixEstimate
+from kvbench.policies.prefix_precise import PrefixPrecise
 from kvbench.seeds import rng
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kvbench.policies.decision import Policy
+    from kvbench.policies.indexed import Index
 
 POLICIES: dict[str, Callable[[random.Random], Policy]] = {
     "random": Random,
@@ -26,12 +29,23 @@ POLICIES: dict[str, Callable[[random.Random], Policy]] = {
     "session": Session,
     "chwbl": BoundedLoad,
     "prefix_estimate": PrefixEstimate,
+    "prefix_precise": PrefixPrecise,
+    "prefix_cost": PrefixCost,
+}
+_ON_INDEX: dict[str, Callable[[random.Random, IndexedPrefixes], Policy]] = {
+    "prefix_precise": PrefixPrecise,
     "prefix_cost": PrefixCost,
 }
 
 
-def make_policy(name: str, seed: int) -> Policy:
-    """Return a new policy of that name, its chance drawn from `seed`.
+def make_policy(name: str, seed: int, index: Index | None = None) -> Policy:
+    """Return a new policy of that name.
+
+    Args:
+        name: As in `NAMES`.
+        seed: From which its chance is drawn.
+        index: What pods hold by their own account, for policies that can use it; None has every
+            policy estimate.
 
     Raises:
         InputError: There is no such policy.
@@ -41,4 +55,7 @@ def make_policy(name: str, seed: int) -> Policy:
             f"policy: expected one of {', '.join(NAMES)}, got {name!r}",
             hint=f"{DEFAULT} is the default",
         )
-    return POLICIES[name](rng(seed, "policy", name))
+    chance = rng(seed, "policy", name)
+    if index is not None and name in _ON_INDEX:
+        return _ON_INDEX[name](chance, IndexedPrefixes(index))
+    return POLICIES[name](chance)

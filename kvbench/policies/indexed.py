@@ -1,0 +1,141 @@
+"""What each pod holds by its own account, where that can be believed; else an estimate.
+
+`IndexedPrefixes` answers a prefix policy's question pod by pod: exactly, from the index of KV
+events, if the prompt's token ids are known and the pod is *exact*; from the estimate otherwise.
+Stale truth is not used: it errs without bounds, where an estimate errs little.
+
+Events tell of a block when it has been computed, which may be seconds after the request that will
+compute it was routed. Until then the block is *promised*: taken for present on the pod that the
+request was sent to, or a hundred requests with one prefix would each look for an empty pod. A
+promise lasts while its request is under way, and two seconds beyond, by when its events have come.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from kvbench.policies.prefixes import RoutedPrefixes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kvbench.policies.decision import Decision, Outcome, RouteRequest
+    from kvbench.policies.prefixes import PrefixSource
+
+_LONGEST_S = 120.0  # a promise whose request is never heard of again
+_GRACE_S = 2.0  # from the end of a request to its events
+
+
+class Index(Protocol):
+    """Who knows what pods hold: `kvbench.kvcache.ledger`, or a simulation's pods themselves."""
+
+    def match(self, hashes: Sequence[int], block_size: int, pods: Sequence[str]) -> dict[str, int]:
+        """Return, for those of `pods` that are known exactly, how many of the blocks they hold."""
+        ...
+
+
+@dataclass(slots=True)
+class _Promises:
+    """Blocks that a pod will have, and until when that is taken for granted."""
+
+    until: dict[int, float] = field(default_factory=dict)
+    made: deque[tuple[float, Sequence[int]]] = field(default_factory=deque)
+
+    def make(self, blocks: Sequence[int], until: float) -> None:
+        """Promise blocks."""
+        self.until.update(dict.fromkeys(blocks, until))
+        self.made.append((until, blocks))
+
+    def shorten(self, blocks: Sequence[int], made_until: float, until: float) -> None:
+        """Let blocks expire at `until`, unless they have been promised again since."""
+        for block in blocks:
+            if self.until.get(block) == made_until:
+                self.until[block] = until
+
+    def drop(self, now: float) -> None:
+        """Forget what has expired."""
+        while self.made and self.made[0][0] <= now:
+            for block in self.made.popleft()[1]:
+                if self.until.get(block, now) <= now:
+                    self.until.pop(block, None)
+
+    def extend(self, blocks: Sequence[int], held: int, now: float) -> int:
+        """Return how many blocks will be there, if the first `held` are."""
+        until = self.until
+        while held < len(blocks) and until.get(blocks[held], now) > now:
+            held += 1
+        return held
+
+
+class IndexedPrefixes:
+    """Exact where it can be, an estimate where not.
+
+    Args:
+        index: What pods hold by their own account.
+        estimate: What to believe of the others.
+    """
+
+    def __init__(self, index: Index, estimate: PrefixSource | None = None) -> None:
+        self._index = index
+        self._estimate = estimate or RoutedPrefixes()
+        self._promises: dict[str, _Promises] = {}
+        self._under_way: dict[str, tuple[str, Sequence[int], float]] = {}
+        self._latest: tuple[str, dict[str, int]] = ("", {})
+        self._now = 0.0
+
+    def matched_tokens(self, request: RouteRequest, pods: Sequence[str], now: float) -> list[int]:
+        """Return, for each of `pods`, the prompt tokens that it has, or will have, cached."""
+        self._now = now
+        found = self._exact(request, pods, now)
+        others = [pod for pod in pods if pod not in found]
+        if others:
+            estimated = self._estimate.matched_tokens(request, others, now)
+            found.update(zip(others, estimated, strict=True))
+        return [found[pod] for pod in pods]
+
+    def _exact(self, request: RouteRequest, pods: Sequence[str], now: float) -> dict[str, int]:
+        """Return the cached tokens of the pods that are known exactly."""
+        if not request.hash_tokens:
+            return {}
+        held = self._index.match(request.hashes, request.hash_tokens, pods)
+        self._latest = (request.id, held)
+        found: dict[str, int] = {}
+        for pod, blocks in held.items():
+            promises = self._promises.get(pod)
+            if promises is not None:
+                blocks = promises.extend(request.hashes, blocks, now)  # noqa: PLW2901 - refined
+            found[pod] = blocks * request.hash_tokens
+        return found
+
+    def placed(self, request: RouteRequest, pod: str, now: float) -> None:
+        """Promise the blocks of `request` that `pod` does not have yet."""
+        self._estimate.placed(request, pod, now)
+        if not request.hash_tokens:
+            return
+        identity, held = self._latest
+        known = held.get(pod, 0) if identity == request.id else 0
+        blocks, until = request.hashes[known:], now + _LONGEST_S
+        promises = self._promises.setdefault(pod, _Promises())
+        promises.drop(now)
+        if blocks:
+            promises.make(blocks, until)
+            self._under_way[request.id] = (pod, blocks, until)
+
+    def finished(self, request: RouteRequest, decision: Decision, outcome: Outcome) -> None:
+        """Let the promises of a request expire; let the estimate learn, where it was used."""
+        pod, blocks, made_until = self._under_way.pop(request.id, ("", (), 0.0))
+        promises = self._promises.get(pod)
+        if promises is not None:
+            until = self._now + _GRACE_S
+            promises.shorten(blocks, made_until, until)
+            promises.made.append((until, blocks))
+        size = request.hash_tokens
+        if not size or decision.pod not in self._index.match((), size, [decision.pod]):
+            self._estimate.finished(request, decision, outcome)
+
+    def forget(self, pod: str) -> None:
+        """Drop what was believed of `pod`."""
+        self._promises.pop(pod, None)
+        self._estimate.forget(pod)

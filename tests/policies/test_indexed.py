@@ -1,0 +1,110 @@
+"""Exact where the pod is known, an estimate where not, and promises until the events have come."""
+
+from __future__ import annotations
+
+from kvbench.policies.decision import Candidate, Decision, Outcome, RouteRequest
+from kvbench.policies.indexed import IndexedPrefixes
+
+PODS = ["a", "b"]
+BLOCK = 16
+
+
+class Known:
+    """An index in which pods hold so many blocks of every prompt, as long as they are exact."""
+
+    def __init__(self, **held):
+        self.held = held
+
+    def match(self, hashes, block_size, pods):
+        """Return what is known."""
+        assert block_size == BLOCK
+        return {pod: min(self.held[pod], len(hashes)) for pod in pods if pod in self.held}
+
+
+def request(name="r", blocks=10, first=0):
+    """Return a request of so many blocks and some tokens more."""
+    hashes = tuple(range(first, first + blocks))
+    return RouteRequest(name, "m", (1, 2), 80, BLOCK * blocks + 5, None, hashes, BLOCK)
+
+
+def decided(pod, tokens):
+    """Return a decision."""
+    return Decision(pod, "p", "prefix", tokens, (Candidate(pod, tokens, 0.0, {}),))
+
+
+def test_what_an_exact_pod_holds_is_counted_in_its_own_blocks():
+    """The other one has never been sent anything: its estimate is nothing."""
+    prefixes = IndexedPrefixes(Known(a=7))
+    assert prefixes.matched_tokens(request(), PODS, 0.0) == [7 * BLOCK, 0]
+
+
+def test_a_pod_that_is_not_exact_is_estimated():
+    """From what it was sent; the exact one is not."""
+    prefixes = IndexedPrefixes(Known(a=0))
+    for pod in PODS:
+        prefixes.placed(request("old"), pod, 0.0)
+    assert prefixes.matched_tokens(request(), PODS, 1000.0) == [0, 160]
+
+
+def test_a_request_without_token_ids_is_estimated_everywhere():
+    """Even where the pod is exact."""
+    prefixes = IndexedPrefixes(Known(a=7))
+    plain = RouteRequest("r", "m", (1, 2), 80, 165)
+    prefixes.placed(plain, "a", 0.0)
+    assert prefixes.matched_tokens(plain, PODS, 1.0) == [160, 0]
+
+
+def test_blocks_of_a_request_under_way_are_promised():
+    """A second request with the same prefix finds them, and one that shares half of them, half."""
+    prefixes = IndexedPrefixes(Known(a=2, b=0))
+    prefixes.matched_tokens(request(), PODS, 0.0)
+    prefixes.placed(request(), "a", 0.0)
+    assert prefixes.matched_tokens(request("second"), PODS, 60.0) == [160, 0]
+    half = RouteRequest("h", "m", (), 80, 165, None, (0, 1, 2, 3, 4, 77, 78), BLOCK)
+    assert prefixes.matched_tokens(half, PODS, 60.0) == [5 * BLOCK, 0]
+
+
+def test_a_promise_ends_soon_after_its_request():
+    """By then the events have come, or the blocks are not there."""
+    prefixes = IndexedPrefixes(Known(a=0))
+    prefixes.placed(request(), "a", 0.0)
+    prefixes.matched_tokens(request("look"), ["a"], 10.0)
+    prefixes.finished(request(), decided("a", 0), Outcome(1.0, 165, 0))
+    assert prefixes.matched_tokens(request("look"), ["a"], 11.0) == [160]
+    assert prefixes.matched_tokens(request("look"), ["a"], 12.5) == [0]
+
+
+def test_a_promise_that_another_request_has_made_again_holds():
+    """The first has ended, the second is under way."""
+    prefixes = IndexedPrefixes(Known(a=0))
+    prefixes.placed(request("first"), "a", 0.0)
+    prefixes.placed(request("second"), "a", 1.0)
+    prefixes.finished(request("first"), decided("a", 0), Outcome())
+    assert prefixes.matched_tokens(request("look"), ["a"], 50.0) == [160]
+
+
+def test_a_promise_of_which_nothing_is_heard_ends_too():
+    """And nothing of it is kept."""
+    prefixes = IndexedPrefixes(Known(a=0))
+    prefixes.placed(request(), "a", 0.0)
+    assert prefixes.matched_tokens(request("look"), ["a"], 121.0) == [0]
+    prefixes.placed(request("late", first=500), "a", 200.0)
+    assert len(prefixes._promises["a"].until) == 10
+
+
+def test_the_estimate_learns_only_where_it_was_used():
+    """An exact prediction that failed says nothing about it."""
+    for known, learned in ((Known(a=10), False), (Known(), True)):
+        seen = []
+        prefixes = IndexedPrefixes(known)
+        prefixes._estimate.finished = lambda *_args, seen=seen: seen.append(1)
+        prefixes.finished(request(), decided("a", 160), Outcome(1.0, 165, 0))
+        assert bool(seen) == learned
+
+
+def test_a_pod_that_lost_its_cache_has_made_no_promises():
+    """Nor is anything estimated of it."""
+    prefixes = IndexedPrefixes(Known(a=0))
+    prefixes.placed(request(), "a", 0.0)
+    prefixes.forget("a")
+    assert prefixes.matched_tokens(request("look"), ["a"], 1.0) == [0]
