@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from kvbench.errors import InputError
 from kvbench.text.compose import Composer, SegmentCache
+from kvbench.text.prefix_store import PrefixStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -82,6 +83,7 @@ class Renderer:
         self.composer = Composer(tokenizer, plan.seed)
         self._frame = lru_cache(maxsize=4096)(self._make_frame)
         self._id_lists: SegmentCache[bytes] = SegmentCache(2_000_000)
+        self._texts = PrefixStore(tokenizer)
         self._last = _Found((), [])
         if plan.api == "chat":
             self._check()
@@ -223,7 +225,7 @@ class Renderer:
             {"role": role, "content": self.composer.text(key, _PROBE_TOKENS)}
             for role, key in zip(roles, keys, strict=True)
         ]
-        ids = self.tokenizer.encode_chat(messages)
+        ids = self._texts.encode(self.tokenizer.render_chat(messages)).ids.tolist()
         starts = self._starts(ids, keys)
         slots, end = [], 0
         for start, i in sorted(zip(starts, range(len(keys)), strict=True)):  # it may move messages
