@@ -51,6 +51,7 @@ test-browser: install ## The report in a real Chromium (Debian: apt-get install 
 bench: install ## What cache, pod and (with TRACES=folder) simulation cost: docs/performance.md
 	$(BIN)/python scripts/bench_kvcache.py
 	$(BIN)/python scripts/bench_pod.py
+	$(BIN)/python scripts/bench_records.py
 	$(if $(TRACES),$(BIN)/python scripts/bench_simulate.py $(TRACES)/mooncake_conversation_trace.jsonl)
 
 ci: check test test-stack ## What must be green before a change lands, but for the real engine

@@ -75,7 +75,7 @@ def run(
       kvbench run --trace conversation_trace.jsonl --limit 300 --speed 5 --target URL
 
     [bold]Exit codes[/bold]   0 measured · 2 your input · 3 the target failed · 4 not valid ·
-    5 a gate failed
+    5 a gate failed · 130 interrupted, rows kept
     """
     from kvbench.cli.display import Display
     from kvbench.records.validity import Limits

@@ -171,6 +171,8 @@ def _hit_rate(turns: _Turns) -> Measurement:
     found = hits(frame)
     value = found.attained if of_ceiling else found.rate
     if value is None:
+        if of_ceiling and found.ceiling == 0:
+            return Measurement(math.nan, missing="the ceiling is 0 %: no prompt repeats another")
         ceiling = " or the ceiling is unknown" if of_ceiling else ""
         return Measurement(math.nan, missing=f"the pods do not report cached tokens{ceiling}")
     known = frame["cached_tokens"].notna() & frame["prompt_tokens"].notna()

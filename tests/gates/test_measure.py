@@ -106,6 +106,14 @@ def test_unknown_cached_tokens_are_no_hit_rate_of_zero(tmp_path):
     assert found.missing == "the pods do not report cached tokens"
 
 
+def test_where_nothing_can_be_cached_there_is_no_share_of_it(tmp_path):
+    """And the sentence does not blame the pods."""
+    rows = [replace(r, ceiling_tokens=0, cached_tokens=0) for r in story()]
+    evidence = _run(tmp_path, rows)
+    found = measure(evidence, parse_gate("hit_rate > 0.9 of ceiling").measure)
+    assert found.missing == "the ceiling is 0 %: no prompt repeats another"
+
+
 def test_an_answer_of_one_token_meets_every_limit_of_its_tpot(tmp_path):
     """There is none to miss."""
     rows = [row(i, completion_tokens=1, last_token_s=i + 0.201) for i in range(3)]
