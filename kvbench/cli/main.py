@@ -13,6 +13,7 @@ from kvbench.cli.baseline import baseline
 from kvbench.cli.calibrate import calibrate
 from kvbench.cli.compare import compare
 from kvbench.cli.demo import demo
+from kvbench.cli.exporter import exporter
 from kvbench.cli.gate import gate
 from kvbench.cli.generate import generate
 from kvbench.cli.import_ import import_
@@ -67,6 +68,7 @@ VERBS = (
     ("generate", generate, _PARTS),
     ("pod", pod, _PARTS),
     ("router", router, _PARTS),
+    ("exporter", exporter, _PARTS),
 )
 for _name, _verb, _panel in VERBS:
     app.command(_name, rich_help_panel=_panel)(_verb)
