@@ -2,40 +2,73 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import time
-from pathlib import Path
-from typing import Annotated
+from pathlib import Path  # noqa: TC003 - typer reads annotations when it runs
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
 
+from kvbench.errors import InputError
+from kvbench.stack.gpus import count_gpus
 from kvbench.stack.local import LocalStack
-from kvbench.stack.topology import PodSpec, RouterSpec, Topology
+from kvbench.stack.process import logs_folder
+from kvbench.stack.topology import PodSpec, RouterSpec, Topology, VllmSpec, on_gpus
+
+_SIM, _VLLM = "Simulated pods", "Real vLLM pods (--engine vllm)"
 
 
 def up(
-    pods: Annotated[int, typer.Option(min=1, max=64, help="How many simulated pods.")] = 3,
+    pods: Annotated[int, typer.Option(min=1, max=64, help="How many pods.")] = 3,
+    engine: Annotated[
+        Literal["sim", "vllm"], typer.Option(help="Simulated pods, or real ones.")
+    ] = "sim",
     policy: Annotated[str, typer.Option(help="Which pod gets a request.")] = "prefix_cost",
-    profile: Annotated[str, typer.Option(help="Whose timing the pods have.")] = "llama-3.1-8b-l4",
-    num_gpu_blocks: Annotated[
-        int, typer.Option(min=2, help="KV blocks in the cache of each pod.")
-    ] = 8192,
-    block_size: Annotated[int, typer.Option(min=1, help="Tokens per KV block.")] = 16,
-    max_model_len: Annotated[
-        int, typer.Option(min=1, help="Longest prompt and answer together, in tokens.")
-    ] = 131072,
-    time_scale: Annotated[
-        float, typer.Option(min=0, help="Factor on the pods' times; 0.5 is twice as fast.")
-    ] = 1.0,
-    tokenizer: Annotated[
-        Path | None, typer.Option(help="Directory of a tokenizer; kvbench has its own.")
-    ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="The router's; 0: a free one.")] = 0,
     seed: Annotated[int, typer.Option(help="Of the router's random choices.")] = 0,
+    block_size: Annotated[
+        int | None, typer.Option(min=1, help="Tokens per KV block; 16, and 32 for vLLM on a CPU.")
+    ] = None,
+    max_model_len: Annotated[
+        int | None, typer.Option(min=1, help="Longest prompt and answer together, in tokens.")
+    ] = None,
+    profile: Annotated[
+        str, typer.Option(help="Whose timing the pods have.", rich_help_panel=_SIM)
+    ] = "llama-3.1-8b-l4",
+    num_gpu_blocks: Annotated[
+        int, typer.Option(min=2, help="KV blocks in the cache of each pod.", rich_help_panel=_SIM)
+    ] = 8192,
+    time_scale: Annotated[
+        float,
+        typer.Option(min=0, help="Factor on times; 0.5 is twice as fast.", rich_help_panel=_SIM),
+    ] = 1.0,
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(help="Directory of a tokenizer; kvbench has its own.", rich_help_panel=_SIM),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Name on the hub, or a directory.", rich_help_panel=_VLLM),
+    ] = None,
+    revision: Annotated[
+        str | None, typer.Option(help="Of a model on the hub.", rich_help_panel=_VLLM)
+    ] = None,
+    gpu_memory_utilization: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="Share of a GPU's memory.", rich_help_panel=_VLLM),
+    ] = None,
+    vllm_command: Annotated[
+        str,
+        typer.Option(
+            help="What starts a pod; {model} and {port} are filled in.", rich_help_panel=_VLLM
+        ),
+    ] = "vllm serve {model}",
+    vllm_arg: Annotated[
+        list[str] | None,
+        typer.Option(help="A further flag for vLLM; once for each.", rich_help_panel=_VLLM),
+    ] = None,
 ) -> None:
-    """Start simulated pods and a router in front of them; Ctrl-C ends them all.
+    """Start pods and a router in front of them; Ctrl-C ends them all.
 
     [bold]Examples[/bold]
 
@@ -43,24 +76,49 @@ def up(
 
       kvbench up --pods 4 --policy round_robin --port 8000
 
+      kvbench up --engine vllm --model Qwen/Qwen2.5-7B-Instruct --pods 2     (a GPU each)
+
       kvbench run workloads/chat.yaml --target http://127.0.0.1:8000     (in another terminal)
     """
-    pod = PodSpec(
-        profile=profile,
-        num_gpu_blocks=num_gpu_blocks,
-        block_size=block_size,
-        max_model_len=max_model_len,
-        time_scale=time_scale,
-        tokenizer=str(tokenizer) if tokenizer else None,
-    )
-    topology = Topology(pods=(pod,) * pods, router=RouterSpec(policy=policy, seed=seed))
+    specs: tuple[PodSpec | VllmSpec, ...]
+    if engine == "sim":
+        pod = PodSpec(
+            profile=profile,
+            num_gpu_blocks=num_gpu_blocks,
+            block_size=block_size or 16,
+            max_model_len=max_model_len or 131072,
+            time_scale=time_scale,
+            tokenizer=str(tokenizer) if tokenizer else None,
+        )
+        specs = (pod,) * pods
+    elif model is None:
+        raise InputError(
+            "--engine vllm: expected --model, got none",
+            hint="--model Qwen/Qwen2.5-7B-Instruct, or the path of a directory",
+        )
+    else:
+        gpus = count_gpus()
+        real = VllmSpec(
+            model,
+            revision=revision,
+            block_size=block_size or (16 if gpus else 32),
+            max_model_len=max_model_len,
+            gpu_memory_utilization=gpu_memory_utilization,
+            starts=vllm_command,
+            extra=tuple(vllm_arg or ()),
+        )
+        specs = on_gpus(real, pods, gpus)
+    _serve(Topology(pods=specs, router=RouterSpec(policy=policy, seed=seed)), port)
+
+
+def _serve(topology: Topology, port: int) -> None:
+    """Start it all, say where it is, and watch over it until Ctrl-C."""
     console = Console(highlight=False)
-    logs = Path(tempfile.mkdtemp(prefix="kvbench-up-"))
     try:
-        with LocalStack(topology, logs, router_port=port) as stack:
+        with logs_folder("up") as logs, LocalStack(topology, logs, router_port=port) as stack:
             for child in stack.pods:
                 console.print(f"{child.name}    {child.url}")
-            console.print(f"[bold]router   {stack.url}[/bold]   policy {policy}")
+            console.print(f"[bold]router   {stack.url}[/bold]   policy {topology.router.policy}")
             console.print(f"\nkvbench run workloads/chat.yaml --target {stack.url}")
             console.print("Ctrl-C ends all of it.", style="dim")
             while True:
@@ -68,4 +126,3 @@ def up(
                 stack.check()
     except KeyboardInterrupt:
         console.print("\nstopped")
-        shutil.rmtree(logs, ignore_errors=True)

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from kvbench.errors import InputError
+from kvbench.stack.foreign import foreign_command
 from kvbench.stack.process import kvbench_command
 
 POD_PORT = 8000
@@ -36,8 +38,8 @@ class Listening:
     Attributes:
         host: Address of its API.
         port: Port of its API; 0 takes a free one.
-        events: ZeroMQ endpoint of its KV events. One with a `*` or of `ipc` is bound, any other
-            connected to: vLLM's rule.
+        events: ZeroMQ endpoint of its KV events: with a `*`, or of `ipc`, it is bound, as vLLM
+            has it.
         replay: ZeroMQ endpoint that replays them.
     """
 
@@ -45,6 +47,10 @@ class Listening:
     port: int
     events: str
     replay: str
+
+    def seen_as(self, url: str) -> str:
+        """Return `--pod` of router and exporter, for those who reach it at `url`."""
+        return f"{url},events={self.events},replay={self.replay}"
 
     @property
     def events_config(self) -> str:
@@ -103,8 +109,13 @@ class PodSpec:
         ]
 
     def command(self, at: Listening) -> list[str]:
-        """Return the command line that starts it."""
+        """Return the command line that starts it as a child."""
         return kvbench_command(*self.arguments(at), CHILD)
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What is added to its environment."""
+        return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +129,7 @@ class VllmSpec:
         max_model_len: Longest prompt and answer together, in tokens; None: as the model has it.
         gpu_memory_utilization: Share of the GPU's memory that it takes; None on a CPU.
         starts: Command that starts it; {model} and {port} are filled in, the flags follow.
+        gpu: Which GPU it has, None on a CPU.
         extra: Further flags of vLLM.
     """
 
@@ -127,6 +139,7 @@ class VllmSpec:
     max_model_len: int | None = None
     gpu_memory_utilization: float | None = None
     starts: str = "vllm serve {model}"
+    gpu: int | None = None
     extra: tuple[str, ...] = ()
 
     def arguments(self, at: Listening) -> list[str]:
@@ -146,11 +159,36 @@ class VllmSpec:
             *self.extra,
         ]
 
-    def command(self, at: Listening) -> list[str]:
-        """Return the command line that starts it."""
+    def starting(self, at: Listening) -> list[str]:
+        """Return vLLM's own command line."""
         filled = {"{model}": self.model, "{port}": str(at.port)}
         words = [filled.get(word, word) for word in shlex.split(self.starts)]
         return [*words, *self.arguments(at)]
+
+    def command(self, at: Listening) -> list[str]:
+        """Return the command line that starts it as a child."""
+        return foreign_command(f"http://{at.host}:{at.port}", "/health", self.starting(at))
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What is added to its environment."""
+        return {} if self.gpu is None else {"CUDA_VISIBLE_DEVICES": str(self.gpu)}
+
+
+def on_gpus(spec: VllmSpec, pods: int, gpus: int) -> tuple[VllmSpec, ...]:
+    """Return pods with a GPU each, or all on the CPU where there is no GPU.
+
+    Raises:
+        InputError: There are GPUs, but too few.
+    """
+    if not gpus:
+        return (spec,) * pods
+    if pods > gpus:
+        raise InputError(
+            f"--pods: {pods} vLLM pods want a GPU each, and this machine has {gpus}",
+            hint=f"--pods {gpus}; a model on several GPUs is not spread by kvbench",
+        )
+    return tuple(replace(spec, gpu=gpu) for gpu in range(pods))
 
 
 @dataclass(frozen=True, slots=True)

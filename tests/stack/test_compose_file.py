@@ -62,8 +62,8 @@ def test_real_pods_are_those_of_the_topology(pod):
 
     words = service["entrypoint"] + service["command"]
 
-    assert words[:3] == spec.command(IN_CONTAINER)[:3]
-    assert sorted(words) == sorted(spec.command(IN_CONTAINER))
+    assert words[:3] == spec.starting(IN_CONTAINER)[:3]
+    assert sorted(words) == sorted(spec.starting(IN_CONTAINER))
 
 
 def test_router_and_exporter_are_those_of_the_topology():
