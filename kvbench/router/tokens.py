@@ -1,0 +1,314 @@
+"""A prompt's token ids and block hashes, as the pod will have them: what exact routing begins with.
+
+Nothing is asked of a pod while a request waits. A model's tokenizer and chat template are read from
+a directory of this machine, and of a conversation's next turn only what is new is encoded and
+hashed (`PrefixStore`, `ChainStore`).
+
+Rules:
+
+- Exact or not at all. A body with anything in it that the template might see and this module cannot
+  lay out (tools, pictures, several parts of text, template arguments, …) has no tokens here, and
+  is routed by estimate.
+- A model whose tokens turn out to be others than the pod's is given up, with the first difference
+  in words: when a pod's `/tokenize` says so in the beginning, or when more than two requests, and
+  more than one in a hundred, were counted differently by the pod that served them.
+- A LoRA adapter is tokenised as its base model, and its name is part of its blocks.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+import xxhash
+
+from kvbench.errors import InputError
+from kvbench.kvcache.blocks import PromptKeys
+from kvbench.kvcache.chains import ChainStore
+from kvbench.text.prefix_store import PrefixStore
+from kvbench.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from kvbench.text.prefix_store import Lookup
+
+logger = logging.getLogger(__name__)
+
+_ID_PIECE = 1024  # token ids of a prompt that is hashed piece by piece
+_TEXT_MARK = 1 << 127  # tells a text that gets a beginning-of-text token from a chat of the same
+_MOST_MISCOUNTED = 2
+_MISCOUNTED_SHARE = 0.01
+
+
+class _Part(msgspec.Struct, forbid_unknown_fields=True):
+    type: Literal["text"]
+    text: str
+
+
+class _Message(msgspec.Struct, forbid_unknown_fields=True):
+    """A message of which everything is known that a template might print."""
+
+    role: str
+    content: str | list[_Part]
+    name: None = None
+    tool_calls: None = None
+    function_call: None = None
+    refusal: None = None
+    audio: None = None
+    annotations: None = None
+    reasoning: None = None
+    reasoning_content: None = None
+
+
+class _Body(msgspec.Struct):
+    """What of a body decides which tokens the prompt has; None is what may not be there."""
+
+    messages: list[_Message] | None = None
+    prompt: str | list[int] | None = None
+    cache_salt: str | None = None
+    add_generation_prompt: bool = True
+    add_special_tokens: bool | None = None
+    continue_final_message: Literal[False] | None = None
+    tools: list[msgspec.Raw] | None = None
+    documents: None = None
+    chat_template: None = None
+    chat_template_kwargs: dict[str, msgspec.Raw] | None = None
+    reasoning_effort: None = None
+    truncate_prompt_tokens: None = None
+    prompt_embeds: None = None
+    mm_processor_kwargs: None = None
+
+
+_decoder = msgspec.json.Decoder(_Body)
+
+
+class Exact(msgspec.Struct, frozen=True, gc=False):
+    """A prompt whose tokens are known.
+
+    Attributes:
+        prompt_tokens: How many there are.
+        hashes: Of the blocks that an engine might reuse.
+        block_size: Tokens per block.
+    """
+
+    prompt_tokens: int
+    hashes: tuple[int, ...]
+    block_size: int
+
+
+@dataclass(slots=True)
+class ModelTokens:
+    """A model's tokenizer, and what has been tokenised and hashed with it.
+
+    Attributes:
+        name: The model's name.
+        tokenizer: Its tokenizer.
+        lora: The adapter's name, None for a base model.
+        trouble: Why its tokens are not to be relied on, None if they are.
+        checked: Requests whose tokens the pod has counted too.
+        miscounted: Of these, those where it counted others.
+    """
+
+    name: str
+    tokenizer: Tokenizer
+    store: PrefixStore
+    lora: str | None = None
+    trouble: str | None = None
+    checked: int = 0
+    miscounted: int = 0
+    _chains: dict[int, ChainStore] = field(default_factory=dict)
+    _around: tuple[list[int], list[int]] | None = None
+
+    def chains(self, block_size: int) -> ChainStore:
+        """Return the store for blocks of that size."""
+        if block_size not in self._chains:
+            self._chains[block_size] = ChainStore(block_size)
+        return self._chains[block_size]
+
+    def around_text(self) -> tuple[list[int], list[int]]:
+        """Return the special tokens that are put before and behind a text that is no chat.
+
+        Raises:
+            InputError: They depend on the text.
+        """
+        if self._around is None:
+            bare = self.tokenizer.encode("a")
+            full = self.tokenizer.encode("a", add_special_tokens=True)
+            extra = len(full) - len(bare)
+            found = [n for n in range(extra + 1) if full[n : n + len(bare)] == bare]
+            if not found:
+                raise InputError("special tokens depend on the text")
+            self._around = (full[: found[0]], full[found[0] + len(bare) :])
+        return self._around
+
+    def count(self, ours: int, theirs: int) -> bool:
+        """Compare our count of a prompt with the pod's; return whether they agree."""
+        self.checked += 1
+        if ours == theirs:
+            return True
+        self.miscounted += 1
+        many = self.miscounted > _MOST_MISCOUNTED
+        if many and self.miscounted > _MISCOUNTED_SHARE * self.checked and self.trouble is None:
+            self.distrust(
+                f"the pod counted {theirs} prompt tokens where ours are {ours}: it has another "
+                "tokenizer or chat template"
+            )
+        return False
+
+    def distrust(self, why: str) -> None:
+        """Rely on its tokens no more."""
+        self.trouble = why
+        logger.warning("%s is routed by estimate from now on: %s", self.name, why)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A prompt laid out, whose tokens may have to be made yet.
+
+    Attributes:
+        model: Whose tokens.
+        lookup: What of its text is known, None if the prompt is token ids.
+        ids: Those ids.
+        keys: What besides tokens decides what it shares.
+        is_text: Whether it is a text, which gets special tokens around it.
+    """
+
+    model: ModelTokens
+    lookup: Lookup | None
+    ids: Sequence[int]
+    keys: PromptKeys
+    is_text: bool = False
+
+    @property
+    def characters(self) -> int:
+        """How much text there is to encode."""
+        return 0 if self.lookup is None else self.lookup.characters
+
+    def encode(self) -> list[list[int]]:
+        """Return the ids of what must be encoded: may be done in a thread, as it takes long."""
+        return [] if self.lookup is None else self.model.tokenizer.encode_batch(self.lookup.todo)
+
+    def finish(self, encoded: Sequence[Sequence[int]], block_size: int) -> Exact:
+        """Return the prompt's tokens, given what was encoded, in blocks of that size."""
+        ids, marks = self._ids(encoded)
+        usable = max(len(ids) - 1, 0) // block_size
+        hashes = self.model.chains(block_size).hashes(ids, marks, self.keys)
+        return Exact(len(ids), tuple(hashes[:usable]), block_size)
+
+    def _ids(
+        self, encoded: Sequence[Sequence[int]]
+    ) -> tuple[array[int], Sequence[tuple[int, int]]]:
+        """Return the ids, and the marks of beginnings."""
+        if self.lookup is None:
+            ids = array("I", self.ids)
+            return ids, _id_marks(ids)
+        tokens = self.model.store.complete(self.lookup, encoded)
+        if not self.is_text:
+            return tokens.ids, tokens.marks
+        before, behind = self.model.around_text()
+        marks = [(mark ^ _TEXT_MARK, end + len(before)) for mark, end in tokens.marks]
+        return array("I", before) + tokens.ids + array("I", behind), marks
+
+
+class PromptTokens:
+    """The models whose tokens are known.
+
+    Args:
+        tokenizer: Directory of the tokenizer of all models; None takes each model's own root, if
+            that is a directory of this machine.
+
+    Raises:
+        InputError: The tokenizer given is none.
+    """
+
+    def __init__(self, tokenizer: Path | None = None) -> None:
+        self._given = None if tokenizer is None else Tokenizer.load(tokenizer)
+        self.models: dict[str, ModelTokens] = {}
+        self._without: set[str] = set()
+
+    def learn(self, entries: Mapping[str, Mapping[str, object]]) -> list[ModelTokens]:
+        """Take note of models as a pod lists them; return those that are new and have tokens.
+
+        Reads files: call it in a thread.
+        """
+        found = []
+        for name, entry in entries.items():
+            if name in self.models or name in self._without:
+                continue
+            parent = entry.get("parent")
+            base = entries.get(parent, entry) if isinstance(parent, str) else entry
+            tokenizer = self._given or _local(base.get("root"))
+            if tokenizer is None:
+                self._without.add(name)
+                continue
+            lora = name if parent is not None else None
+            found.append(ModelTokens(name, tokenizer, PrefixStore(tokenizer), lora))
+            self.models[name] = found[-1]
+        return found
+
+    def read(self, body: bytes, model: str) -> Reading | None:
+        """Return a prompt laid out; None if its tokens cannot be told for certain."""
+        known = self.models.get(model)
+        if known is None and not model and len(self.models) == 1:
+            known = next(iter(self.models.values()))
+        if known is None or known.trouble is not None:
+            return None
+        try:
+            return _lay_out(known, _decoder.decode(body))
+        except (msgspec.MsgspecError, UnicodeError, RecursionError, InputError, OverflowError):
+            return None
+
+
+def _lay_out(model: ModelTokens, body: _Body) -> Reading | None:
+    """Return a body's prompt laid out."""
+    if body.tools or body.chat_template_kwargs:
+        return None
+    keys = PromptKeys(body.cache_salt or None, model.lora)
+    if body.messages is not None:
+        if body.add_special_tokens or any(
+            isinstance(one.content, list) and len(one.content) != 1 for one in body.messages
+        ):
+            return None
+        messages = [
+            {
+                "role": one.role,
+                "content": one.content if isinstance(one.content, str) else one.content[0].text,
+            }
+            for one in body.messages
+        ]
+        text = model.tokenizer.render_chat(
+            messages, add_generation_prompt=body.add_generation_prompt
+        )
+        return Reading(model, model.store.lookup(text), (), keys)
+    if isinstance(body.prompt, str):
+        special = body.add_special_tokens is not False
+        if special:
+            model.around_text()
+        return Reading(model, model.store.lookup(body.prompt), (), keys, is_text=special)
+    return None if body.prompt is None else Reading(model, None, array("I", body.prompt), keys)
+
+
+def _id_marks(ids: array[int]) -> list[tuple[int, int]]:
+    """Return marks for the beginnings of a prompt of token ids."""
+    marks, mark = [], 0
+    for end in range(_ID_PIECE, len(ids) + 1, _ID_PIECE):
+        piece = ids[end - _ID_PIECE : end].tobytes()
+        mark = xxhash.xxh3_128_intdigest(piece, seed=mark & 0xFFFF_FFFF_FFFF_FFFF)
+        marks.append((mark, end))
+    return marks
+
+
+def _local(root: object) -> Tokenizer | None:
+    """Return the tokenizer in a directory, None if there is none."""
+    if not isinstance(root, str) or not (Path(root) / "tokenizer.json").is_file():
+        return None
+    try:
+        return Tokenizer.load(root)
+    except InputError as error:
+        logger.warning("the tokenizer in %s cannot be read: %s", root, error.message)
+        return None
