@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo check fix test test-stack test-traces test-browser test-vllm bench ci clean
+.PHONY: help install demo check fix test test-stack test-traces test-browser test-vllm gates claims bench ci clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,12 @@ test-traces: install ## The tests on real traces: TRACES=folder (the README says
 
 test-browser: install ## The report in a real Chromium (Debian: apt-get install chromium)
 	$(BIN)/pytest -m browser $(ARGS)
+
+gates: install ## kvbench held to gates of its own: hits and balance of its router, and what it adds
+	$(BIN)/python scripts/own_gates.py
+
+claims: install ## Is docs/claims.md still what its commands give?
+	$(BIN)/python scripts/make_claims.py --check
 
 bench: install ## What cache, pod and (with TRACES=folder) simulation cost: docs/performance.md
 	$(BIN)/python scripts/bench_kvcache.py
