@@ -12,7 +12,9 @@ def exporter(
         list[str] | None,
         typer.Option(
             "--pod",
-            help="A pod, once for each: http://HOST:PORT[,events=tcp://…,replay=tcp://…].",
+            envvar="KVBENCH_PODS",
+            help="A pod, once for each: http://HOST:PORT[,events=tcp://…,replay=tcp://…]. The "
+            "variable holds several, with blanks between.",
         ),
     ] = None,
     router: str | None = typer.Option(None, help="A kvbench router, whose pods are taken in."),

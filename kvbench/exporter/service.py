@@ -3,6 +3,7 @@
 | path | answered |
 |---|---|
 | `GET /metrics` | the exporter's part of the metric catalogue, and its own process |
+| `GET /targets` | the pods it looks at, as Prometheus' `http_sd_configs` takes them |
 | `GET /health` | 200 |
 
 Rules:
@@ -123,6 +124,7 @@ class Exporter:
         self._clock = clock
         self._named = list(pods)
         self._router = None if router is None else parse_address(router)
+        self._addresses: dict[str, Address] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._server: Server | None = None
         self._subscriber: Subscriber | None = None
@@ -164,10 +166,25 @@ class Exporter:
         elif request.path.rstrip("/") == "/metrics":
             self.fleet.show(self._clock.now(), read_gpus())
             exchange.respond(200, generate_latest(self.fleet.meters.registry), CONTENT_TYPE_LATEST)
+        elif request.path == "/targets":
+            exchange.respond(200, msgspec.json.encode(self._targets()), "application/json")
         elif request.path == "/health":
             exchange.respond(200, b"", None)
         else:
             exchange.respond(404, b"the exporter serves /metrics\n", "text/plain")
+
+    def _targets(self) -> list[dict[str, object]]:
+        """Return the pods as Prometheus takes them in: scraped where the exporter looks."""
+        return [
+            {
+                "targets": [name],
+                "labels": {
+                    "__scheme__": "https" if address.tls else "http",
+                    "__metrics_path__": f"{address.base}/metrics",
+                },
+            }
+            for name, address in self._addresses.items()
+        ]
 
     def _add(self, pod: str) -> str:
         """Begin to look at a pod; return its name."""
@@ -175,6 +192,7 @@ class Exporter:
         address = parse_address(url)
         if address.name not in self.fleet.pods:
             self.fleet.add(address.name)
+            self._addresses[address.name] = address
             if source is not None and self._subscriber is not None:
                 self._subscriber.follow(address.name, source)
             self._spawn(address.name, self._watch(address))
@@ -183,6 +201,7 @@ class Exporter:
     def _drop(self, name: str) -> None:
         """Look at a pod no more."""
         self._tasks.pop(name).cancel()
+        del self._addresses[name]
         if self._subscriber is not None:
             self._subscriber.drop(name)
         self.fleet.drop(name)

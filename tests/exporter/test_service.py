@@ -333,6 +333,27 @@ async def test_metrics_health_and_nothing_else_is_served():
         assert statuses == [200, 200, 404]
 
 
+@scene
+async def test_pods_are_listed_as_prometheus_takes_them_in():
+    """Named as everywhere, and scraped where the exporter looks itself."""
+    async with Site() as site:
+        exporter = await site.exporter("http://127.0.0.1:1", "https://127.0.0.1:2/behind/")
+        async with connected(exporter._server.port) as client:
+            client.get("/targets")
+            answer = await client.answer()
+
+    assert json.loads(answer.body) == [
+        {
+            "targets": ["127.0.0.1:1"],
+            "labels": {"__scheme__": "http", "__metrics_path__": "/metrics"},
+        },
+        {
+            "targets": ["127.0.0.1:2"],
+            "labels": {"__scheme__": "https", "__metrics_path__": "/behind/metrics"},
+        },
+    ]
+
+
 @pytest.mark.parametrize(
     ("pods", "message"),
     [
