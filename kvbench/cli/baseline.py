@@ -60,13 +60,12 @@ def baseline(
 
 
 def _table(file: BaselineFile) -> Table:
-    from rich.table import Table
-
+    from kvbench.cli.tables import rows_table
     from kvbench.gates.baseline import Known, smallest_change
     from kvbench.gates.grammar import parse_gate
     from kvbench.units import format_share
 
-    table = Table("measure", "mean", "noise between runs", "smallest change seen")
+    table = rows_table(("measure",), ("mean", "noise between runs", "smallest change seen"))
     for name, values in file.values.items():
         what = parse_gate(f"{name} no worse than baseline").measure
         finite = [value for value in values if value is not None]

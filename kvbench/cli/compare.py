@@ -111,16 +111,13 @@ def _telling(console: Console, rounds: int) -> Callable[[int, ArmRun], None]:
 
 def ratio_table(found: list[Ratio], rounds: list[Round]) -> Table:
     """Return a line for each measure: both arms, their ratio, its interval, what that means."""
-    from rich import box
-    from rich.table import Table
     from rich.text import Text
+
+    from kvbench.cli.tables import rows_table
 
     a, b = rounds[0][0].arm, rounds[0][1].arm
     names = (f"{a} (A)", f"{b} (B)") if a != b else ("A", "B")
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
-    table.add_column("measure")
-    for name in (*names, "B ÷ A", "95 of 100"):
-        table.add_column(name, justify="right")
+    table = rows_table(("measure",), (*names, "B ÷ A", "95 of 100"))
     table.add_column("B is")
     styles = {"better": "green", "worse": "red"}
     for one in found:

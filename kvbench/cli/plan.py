@@ -72,18 +72,13 @@ def plan(
 
 def _summary(plan: Plan, top: Ceiling) -> Table:
     """Return the plan in a dozen numbers."""
-    from rich.table import Table
-
+    from kvbench.cli.tables import facts_table
     from kvbench.units import format_seconds, format_share
     from kvbench.workload.sharing import prefix_tokens
 
     answers = [turn.max_tokens for turn in plan.turns]
     last = max((turn.at for turn in plan.turns if turn.at is not None), default=0.0)
-    table = Table(
-        title=f"{plan.name}, seed {plan.seed}", show_header=False, title_justify="left", box=None
-    )
-    table.add_column(style="bold")
-    table.add_column()
+    table = facts_table(f"{plan.name}, seed {plan.seed}")
     table.add_row("sent to", f"{plan.api}, history {plan.history}")
     table.add_row("sessions", f"{plan.sessions:,}")
     table.add_row("turns", f"{len(plan.turns):,}")
@@ -105,13 +100,11 @@ def _summary(plan: Plan, top: Ceiling) -> Table:
 
 def _by_turn(plan: Plan, top: Ceiling) -> Table:
     """Return prompts, ceiling and what is left of the context, for the first turns and later."""
-    from rich.table import Table
-
+    from kvbench.cli.tables import rows_table
     from kvbench.units import format_share
 
-    table = Table(title="turn by turn", title_justify="left", box=None)
-    for name in ("turn", "requests", "prompt, mean", "ceiling", "context kept"):
-        table.add_column(name, justify="right", no_wrap=True)
+    numbers = ("turn", "requests", "prompt, mean", "ceiling", "context kept")
+    table = rows_table((), numbers, "\nturn by turn")
     for turns in _spans(plan.turns):
         prompt = sum(top.prompt_tokens[turn.index] for turn in turns)
         cached = sum(top.cached_tokens[turn.index] for turn in turns)
@@ -148,13 +141,12 @@ def _spread(numbers: Sequence[int]) -> str:
 
 def _first_turns(plan: Plan, top: Ceiling, show: int) -> Table:
     """Return the first turns, one a row."""
-    from rich.table import Table
+    from kvbench.cli.tables import rows_table
 
-    table = Table(title="the first turns", title_justify="left", box=None)
-    for name in ("due", "session", "turn", "group"):
-        table.add_column(name, no_wrap=True, max_width=18)
-    for name in ("prompt", "cached", "answer"):
-        table.add_column(name, justify="right", no_wrap=True)
+    words = ("due", "session", "turn", "group")
+    table = rows_table(words, ("prompt", "cached", "answer"), "\nthe first turns")
+    for column in table.columns[: len(words)]:
+        column.no_wrap, column.max_width = True, 18
     for turn in plan.turns[:show]:
         table.add_row(
             _due(turn),

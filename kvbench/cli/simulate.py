@@ -159,6 +159,7 @@ def _tell(summary: Summary, notes: tuple[str, ...], *, json: bool) -> None:
     console = Console(highlight=False)
     console.print(_summary_table(summary))
     if len(summary.pods) > 1:
+        console.print()
         console.print(_pod_table(summary))
     if summary.resets_refused:
         notes += (f"{summary.resets_refused} resets were refused: blocks were in use",)
@@ -168,11 +169,10 @@ def _tell(summary: Summary, notes: tuple[str, ...], *, json: bool) -> None:
 
 def _summary_table(summary: Summary) -> Table:
     """Return the simulation in a table."""
-    from rich.table import Table
-
+    from kvbench.cli.tables import facts_table
     from kvbench.units import format_number, format_seconds, format_share
 
-    table = Table(title=f"{summary.name}: {summary.policy} (virtual time)", show_header=False)
+    table = facts_table(f"{summary.name}: {summary.policy} (virtual time)")
     ttft, requests, uncached = summary.ttft_s, summary.request_balance, summary.uncached_balance
     for name, value in (
         ("requests", format_number(summary.requests)),
@@ -194,11 +194,11 @@ def _summary_table(summary: Summary) -> Table:
 
 def _pod_table(summary: Summary) -> Table:
     """Return the pods in a table."""
-    from rich.table import Table
-
+    from kvbench.cli.tables import rows_table
     from kvbench.units import format_number, format_share
 
-    table = Table("pod", "requests", "prompt tokens", "hit rate", "evictions", "preemptions")
+    numbers = ("requests", "prompt tokens", "hit rate", "evictions", "preemptions")
+    table = rows_table(("pod",), numbers)
     for pod in summary.pods:
         rate = pod.cached_tokens / pod.prompt_tokens if pod.prompt_tokens else None
         table.add_row(

@@ -87,7 +87,7 @@ class Ratio:
         b: Likewise.
         ratio: B ÷ A, the geometric mean over the rounds; NaN where one of them is 0.
         interval: Of the ratio.
-        said: What that means: "better", "worse", "equal" or "no difference seen".
+        said: What that means: "better", "worse", "equal" or "not told apart".
     """
 
     what: Measure
@@ -155,7 +155,7 @@ def _said(what: Measure, more: float, reach: float) -> str:
     if more == reach == 0:
         return "equal"
     if abs(more) <= reach:
-        return "no difference seen"
+        return "not told apart"
     return "better" if (more > 0) == what.subject.higher_is_better else "worse"
 
 

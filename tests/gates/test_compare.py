@@ -47,11 +47,11 @@ def test_a_ratio_is_the_geometric_mean_with_students_interval_over_rounds():
         ([1.0, 1.1, 0.9], [0.5, 0.6, 0.5], "ttft p95", "better"),
         ([0.5, 0.5, 0.6], [0.8, 0.8, 0.9], "hit_rate", "better"),
         ([0.8, 0.8, 0.9], [0.5, 0.5, 0.6], "hit_rate", "worse"),
-        ([1.0, 1.2, 0.9], [1.1, 0.9, 1.0], "ttft p95", "no difference seen"),
+        ([1.0, 1.2, 0.9], [1.1, 0.9, 1.0], "ttft p95", "not told apart"),
         ([0.7, 0.8, 0.9], [0.7, 0.8, 0.9], "hit_rate", "equal"),
         ([0.0, 0.0, 0.0], [0.0, 0.0, 0.0], "errors", "equal"),
         ([0.0, 0.0, 0.0], [0.3, 0.31, 0.3], "errors", "worse"),
-        ([0.0, 0.0, 0.0], [0.0, 0.0, 0.1], "errors", "no difference seen"),
+        ([0.0, 0.0, 0.0], [0.0, 0.0, 0.1], "errors", "not told apart"),
     ],
 )
 def test_what_a_difference_means_depends_on_which_way_is_better(a, b, what, said):
