@@ -3,9 +3,9 @@
 | cause | what happened |
 |---|---|
 | `none` | nothing: as predicted |
-| `estimate` | the prediction was an estimate: its pod is not exact, or the prompt's tokens unknown |
+| `estimate` | it was an estimate: the pod is not exact, or the prompt's tokens are unknown |
 | `template` | the pod counted other prompt tokens than we: another tokenizer or chat template |
-| `last_block` | all of the prompt was cached, and the pod computed its last block anew all the same |
+| `last_block` | all of the prompt was cached, and the pod computed its last block anew |
 | `evicted` | the first block that was missing has been evicted since the decision |
 | `duplicate` | a copy of that block was counted that the pod does not have |
 | `late` | the index was behind: blocks came after the decision, or their events were lost |

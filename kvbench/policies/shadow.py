@@ -1,0 +1,180 @@
+"""A policy that follows live traffic and serves none of it: what would it have got?
+
+Other choices would have left other caches and other queues. So a shadow has pods of its own, as
+many and as large as the real ones, and they are simple: a cache is a list of blocks, the least
+recently used goes first; prefill is done in turn, at the rate learned from the real pods; a request
+is in flight as long as the real one. What is expected of a choice (cached tokens, time to first
+token) is read off these pods before the request is put on them.
+
+The serving policy's real choices are played on such pods too (`follow`), so that both stand on the
+same ground: what the model gets wrong, it gets wrong for both.
+
+Not modelled: batching, preemption, blocks of answers, requests that fail.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+from kvbench.policies.decision import Outcome, PodState
+from kvbench.policies.table import make_policy
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kvbench.policies.decision import Decision, RouteRequest
+    from kvbench.policies.rates import Rates
+
+DEFAULT_BLOCKS = 32_768
+"""Blocks of a pod that has not said how many it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What is expected of a choice.
+
+    Attributes:
+        pod: The pod.
+        cached_tokens: Of the prompt, found in its cache.
+        ttft_s: Seconds to the first token.
+    """
+
+    pod: str
+    cached_tokens: int
+    ttft_s: float
+
+
+@dataclass(slots=True)
+class _VirtualPod:
+    """A pod of a shadow."""
+
+    state: PodState
+    capacity: int
+    cache: OrderedDict[int, None] = field(default_factory=OrderedDict)
+    free_at: float = 0.0
+
+    def held(self, blocks: Sequence[int]) -> int:
+        """Return how many of the blocks are cached, from the start."""
+        cache = self.cache
+        return next((n for n, block in enumerate(blocks) if block not in cache), len(blocks))
+
+    def touch(self, blocks: Sequence[int]) -> None:
+        """Cache blocks, the first as the most recently used."""
+        cache = self.cache
+        for block in reversed(blocks[: self.capacity]):
+            cache[block] = None
+            cache.move_to_end(block)
+        while len(cache) > self.capacity:
+            cache.popitem(last=False)
+
+
+class _VirtualFleet:
+    """Pods of a shadow, which know exactly what they hold."""
+
+    def __init__(self, rates: Rates) -> None:
+        self._rates = rates
+        self._pods: dict[str, _VirtualPod] = {}
+        self._agenda: list[tuple[float, int, _VirtualPod, int]] = []  # first tokens to come
+        self._under_way: dict[str, _VirtualPod] = {}
+        self._count = 0
+
+    def states(self, pods: Sequence[str], blocks: int, now: float) -> list[PodState]:
+        """Return the states of `pods` at a moment; new ones have so many blocks."""
+        while self._agenda and self._agenda[0][0] <= now:
+            _, _, pod, tokens = heappop(self._agenda)
+            pod.state.in_flight_prefill_tokens -= tokens
+        for name in pods:
+            if name not in self._pods:
+                self._pods[name] = _VirtualPod(PodState(name), blocks)
+        return [self._pods[name].state for name in pods]
+
+    def match(self, hashes: Sequence[int], _block_size: int, pods: Sequence[str]) -> dict[str, int]:
+        """Return how many of the blocks each of `pods` holds."""
+        return {name: self._pods[name].held(hashes) for name in pods if name in self._pods}
+
+    def place(self, request: RouteRequest, name: str, now: float) -> Expected:
+        """Put a request on a pod; return what it gets there."""
+        pod, rates = self._pods[name], self._rates
+        self.ended(request.id)  # it may have been tried before
+        blocks, size = request.blocks, request.block_tokens
+        if request.hash_tokens:
+            blocks, size = request.hashes, request.hash_tokens
+        cached = min(pod.held(blocks) * size, max(request.prompt_tokens - 1, 0))
+        uncached = max(request.prompt_tokens - cached, 0)
+        pod.touch(blocks)
+        pod.free_at = max(pod.free_at, now) + rates.prefill * uncached
+        ttft = pod.free_at - now + rates.base + rates.beside * pod.state.in_flight
+        pod.state.in_flight += 1
+        pod.state.in_flight_prefill_tokens += uncached
+        self._count += 1
+        heappush(self._agenda, (now + ttft, self._count, pod, uncached))
+        self._under_way[request.id] = pod
+        return Expected(name, cached, ttft)
+
+    def ended(self, identity: str) -> None:
+        """Take a request off its pod."""
+        pod = self._under_way.pop(identity, None)
+        if pod is not None:
+            pod.state.in_flight -= 1
+
+    def forget(self, name: str) -> None:
+        """Empty a pod's cache."""
+        if name in self._pods:
+            self._pods[name].cache.clear()
+
+
+class Shadow:
+    """A policy on pods of its own.
+
+    Args:
+        name: The policy's name; None follows another's choices.
+        seed: Of its chance.
+        rates: What prefill takes: learned from the real pods, by somebody else.
+
+    Raises:
+        InputError: There is no such policy.
+    """
+
+    def __init__(self, name: str | None, seed: int, rates: Rates) -> None:
+        self._fleet = _VirtualFleet(rates)
+        self._policy = None if name is None else make_policy(name, seed, self._fleet)
+        self._decided: dict[str, tuple[Decision, Expected]] = {}
+
+    def place(
+        self, request: RouteRequest, pods: Sequence[str], served: str, blocks: int, now: float
+    ) -> Expected:
+        """Choose for a request that was really sent to `served`; return what is expected.
+
+        Args:
+            request: The request.
+            pods: The pods that were offered.
+            served: Where it was really sent.
+            blocks: Blocks of a pod.
+            now: Seconds.
+        """
+        states = self._fleet.states(pods, blocks, now)
+        if self._policy is None:
+            return self._fleet.place(request, served, now)
+        decision = self._policy.choose(request, states, now)
+        self._policy.placed(request, decision.pod, now)
+        expected = self._fleet.place(request, decision.pod, now)
+        self._decided[request.id] = (decision, expected)
+        return expected
+
+    def ended(self, request: RouteRequest, now: float) -> None:
+        """Take note that the real request has ended."""
+        self._fleet.ended(request.id)
+        found = self._decided.pop(request.id, None)
+        if found is not None and self._policy is not None:
+            decision, expected = found
+            outcome = Outcome(expected.ttft_s, request.prompt_tokens, expected.cached_tokens)
+            self._policy.finished(request, decision, outcome, now)
+
+    def forget(self, pod: str) -> None:
+        """Take note that a real pod has lost its cache: the virtual one loses its own."""
+        self._fleet.forget(pod)
+        if self._policy is not None:
+            self._policy.forget(pod)
