@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
+
+from kvbench.errors import InputError
+
 NAMES = (
     "random",
     "round_robin",
@@ -15,3 +19,18 @@ NAMES = (
 )
 
 DEFAULT = "prefix_cost"
+
+
+def check_policy(name: str) -> str:
+    """Return a policy's name.
+
+    Raises:
+        InputError: There is no such policy.
+    """
+    if name not in NAMES:
+        near = difflib.get_close_matches(name, NAMES, 1)
+        raise InputError(
+            f"policy: expected one of {', '.join(NAMES)}, got {name!r}",
+            hint=f"did you mean {near[0]}?" if near else f"{DEFAULT} is the default",
+        )
+    return name

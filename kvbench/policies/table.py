@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvbench.errors import InputError
 from kvbench.policies.balance import LeastLoad, PowerOfTwo, Random, RoundRobin
 from kvbench.policies.hashing import BoundedLoad, Session
 from kvbench.policies.indexed import IndexedPrefixes
-from kvbench.policies.names import DEFAULT, NAMES
+from kvbench.policies.names import check_policy
 from kvbench.policies.prefix_cost import PrefixCost
 from kvbench.policies.prefix_estimate import PrefixEstimate
 from kvbench.policies.prefix_precise import PrefixPrecise
@@ -50,12 +49,7 @@ def make_policy(name: str, seed: int, index: Index | None = None) -> Policy:
     Raises:
         InputError: There is no such policy.
     """
-    if name not in POLICIES:
-        raise InputError(
-            f"policy: expected one of {', '.join(NAMES)}, got {name!r}",
-            hint=f"{DEFAULT} is the default",
-        )
-    chance = rng(seed, "policy", name)
+    chance = rng(seed, "policy", check_policy(name))
     if index is not None and name in _ON_INDEX:
         return _ON_INDEX[name](chance, IndexedPrefixes(index))
     return POLICIES[name](chance)

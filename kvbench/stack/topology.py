@@ -14,6 +14,7 @@ import shlex
 from dataclasses import dataclass, replace
 
 from kvbench.errors import InputError
+from kvbench.policies.names import DEFAULT, check_policy
 from kvbench.stack.foreign import foreign_command
 from kvbench.stack.process import kvbench_command
 
@@ -200,8 +201,11 @@ class RouterSpec:
         seed: Of its random choices.
     """
 
-    policy: str = "prefix_cost"
+    policy: str = DEFAULT
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_policy(self.policy)
 
     def arguments(self, host: str, port: int) -> list[str]:
         """Return what stands behind `kvbench`, without the pods."""
