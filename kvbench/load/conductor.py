@@ -5,19 +5,23 @@ delivers messages to itself there, so there is one way of doing it.
 
     conductor                          worker i of n
     kvbench_start {options, share} ──►  make the plan, find the ceiling, connect
-               ◄── kvbench_prepared
+               ◄── kvbench_prepared {planned, manifest}
     kvbench_go {start}             ──►  send
+               ◄── kvbench_live {tally}                               (about once a second)
+               ◄── kvbench_parcel {rows}           (where its folder is not ours: another machine)
     kvbench_stop                   ──►  end soon                      (only if somebody stops it)
                ◄── kvbench_done {result}
 
-A worker that Locust has lost counts as done, with an error. When all are done the manifest is
-closed (unless a parent process began it, whose business it is then), and Locust is told to quit,
-or, with its web UI, to stop, so that another run can be started from there.
+A worker that Locust has lost ends the run: it counts as done, with an error, the others are told to
+stop, and the turns that it owes get rows that say so. When all are done the manifest is closed
+(unless a parent process began it, whose business it is then), and Locust is told to quit, or, with
+its web UI, to stop, so that another run can be started from there.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import traceback
 from datetime import timedelta
@@ -25,13 +29,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gevent
+import msgspec
 
-from kvbench.clock import utc
-from kvbench.errors import KvbenchError
+from kvbench.clock import WallClock, utc
+from kvbench.errors import InputError, InvalidMeasurementError, KvbenchError
 from kvbench.load.closing import close
+from kvbench.load.live import Live
+from kvbench.load.loss import write_lost
 from kvbench.load.run import Result
 from kvbench.load.settings import OPTIONS, Settings
+from kvbench.load.shipping import MARK, Parcel, receive
+from kvbench.load.tally import Tally
+from kvbench.records.manifest import Manifest
 from kvbench.records.run import RunFolder
+from kvbench.workload.load import fingerprint, load_plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -39,7 +50,9 @@ if TYPE_CHECKING:
 LEAD_SECONDS = 0.5  # between "go" and second 0: time for first bodies and connections
 PULSE = 0.05  # seconds between two looks at the workers
 HALT_SECONDS = 30.0
+POINT_SECONDS = 1.0  # of the charts
 RUNS = Path("runs")
+LOST_CODE = InvalidMeasurementError.exit_code
 
 log = logging.getLogger("kvbench")
 
@@ -52,47 +65,77 @@ class Conductor:
 
     Attributes:
         exit_code: What is to be said of the last run: 0 if every planned turn has its row.
+        live: What is known of the run that is on, or was last.
+        folder: Where its rows are; None before the first.
     """
 
     def __init__(self, environment: Any) -> None:
         self._environment = environment
+        self._clock = WallClock()
         self._prepared: set[str] = set()
         self._results: dict[str, Result] = {}
+        self._lost: list[str] = []
+        self._trouble: KvbenchError | None = None
         self._stop = False
+        self._began = 0.0
         self._greenlet: Any = None
         self._folders_used: set[Path] = set()
         self.exit_code = 0
+        self.live = Live()
+        self.folder: RunFolder | None = None
 
     def start(self) -> None:
         """Begin a run with the options as they are now."""
         self._prepared.clear()
         self._results.clear()
+        self._lost.clear()
+        self._trouble = None
         self._stop = False
         self.exit_code = 0
         try:
             settings = Settings.parse(self._environment.host, self._options())
-            folder = self._folder(settings)
+            source = settings.workload or settings.trace
+            assert source is not None
+            print_ = fingerprint(source)
+            self.folder = folder = self._folder(settings)
+            mark = _mark(folder)
         except KvbenchError as error:
+            self.live.begin("", "", "")
             self._complain(error.message, error.exit_code, error.hint)
             self._greenlet = gevent.spawn(self._leave)
             return
+        self.live.begin(folder.id, source.stem, settings.host)
         owned = not folder.manifest_path.exists()
         workers = self._workers()
         for number, worker in enumerate(workers):
             share = {
                 "folder": str(folder.path),
+                "mark": mark,
+                "sha256": print_,
                 "worker": number,
                 "workers": len(workers),
-                "command": sys.argv if owned else None,
+                "command": sys.argv if owned and number == 0 else None,
             }
-            options = self._options()
-            data = {"host": settings.host, "options": options, "share": share}
+            data = {"host": settings.host, "options": self._options(), "share": share}
             self._send("kvbench_start", data, [worker])
-        self._greenlet = gevent.spawn(self._conduct_safely, folder, workers, owned)
+        self._greenlet = gevent.spawn(self._conduct_safely, settings, folder, workers, owned)
 
-    def on_prepared(self, worker: str) -> None:
-        """Hear that a worker is ready."""
+    def on_prepared(self, worker: str, data: Mapping[str, Any]) -> None:
+        """Hear that a worker is ready, and, of the first, what the run is."""
         self._prepared.add(worker)
+        self.live.planned += data["planned"]
+        if data["manifest"] is not None and self.folder is not None:
+            manifest = msgspec.json.decode(data["manifest"], type=Manifest)
+            self._guard(lambda folder: folder.write_manifest(manifest))
+
+    def on_live(self, data: Mapping[str, Any]) -> None:
+        """Hear what a worker has filed since it last told."""
+        self.live.hear(str(data["worker"]), Tally.decode(data["tally"]))
+
+    def on_parcel(self, data: bytes) -> None:
+        """Take rows of a worker on another machine."""
+        parcel = Parcel.decode(data)
+        self._guard(lambda folder: receive(folder, parcel))
 
     def on_done(self, worker: str, result: Result) -> None:
         """Hear that a worker has written all its rows, or why it has not."""
@@ -105,10 +148,20 @@ class Conductor:
         self._stop = True
         self._greenlet.join(timeout=HALT_SECONDS)
 
-    def _conduct_safely(self, folder: RunFolder, workers: list[str], owned: bool) -> None:
+    def _guard(self, act: Any) -> None:
+        """Do something with the folder; what goes wrong ends the run."""
+        try:
+            act(self.folder)
+        except KvbenchError as error:
+            self._trouble = self._trouble or error
+
+    def _conduct_safely(
+        self, settings: Settings, folder: RunFolder, workers: list[str], owned: bool
+    ) -> None:
         """See a run through; nothing of it may be swallowed by a greenlet."""
         try:
-            self._conduct(folder, workers, owned)
+            self._conduct(folder, workers)
+            self._end(settings, folder, workers, owned=owned)
         except KvbenchError as error:
             self._complain(error.message, error.exit_code, error.hint)
         except Exception:  # noqa: BLE001 - the top of the greenlet; the trace is kept
@@ -117,47 +170,91 @@ class Conductor:
         if not self._stop:
             self._leave()
 
-    def _conduct(self, folder: RunFolder, workers: list[str], owned: bool) -> None:
-        """See a run through, from the workers' preparation to the closed manifest."""
+    def _conduct(self, folder: RunFolder, workers: list[str]) -> None:
+        """See a run through, from the workers' preparation to the last row."""
         waiting = set(workers)
-        while waiting - self._prepared - set(self._results) and not self._stop:
+        while waiting - self._prepared - set(self._results) and not self._ending():
             self._look(workers)
-        if not self._results and not self._stop:
-            start = utc() + timedelta(seconds=LEAD_SECONDS)
-            self._send("kvbench_go", {"start": start.isoformat()}, workers)
+        if not self._ending():
+            self._go(folder, workers)
         stopped = False
         while waiting - set(self._results):
-            broken = any(result.error for result in self._results.values())
-            if not stopped and (broken or self._stop):
+            if not stopped and self._ending():
                 self._send("kvbench_stop", {}, workers)
+                self.live.state = "stopping"
                 stopped = True
             self._look(workers)
-        self._end(folder, owned=owned, stopped=stopped)
+        self._tick(0.0)
 
-    def _end(self, folder: RunFolder, *, owned: bool, stopped: bool) -> None:
-        """Say what went wrong, close the manifest, and leave no empty folder."""
+    def _ending(self) -> bool:
+        """Whether the run is to end before its time."""
+        broken = any(result.error for result in self._results.values())
+        return self._stop or self._trouble is not None or broken
+
+    def _go(self, folder: RunFolder, workers: list[str]) -> None:
+        """Say when second 0 is, to the workers and in the manifest."""
+        start = utc() + timedelta(seconds=LEAD_SECONDS)
+        self._began = self._clock.now() + LEAD_SECONDS
+        self._send("kvbench_go", {"start": start.isoformat()}, workers)
+        self.live.state = "running"
+        noted = msgspec.structs.replace(folder.read_manifest(), started_at=start.isoformat())
+        self._guard(lambda folder: folder.write_manifest(noted))
+
+    def _end(
+        self, settings: Settings, folder: RunFolder, workers: list[str], *, owned: bool
+    ) -> None:
+        """Say what went wrong, give lost turns their rows, and close the manifest."""
         errors = {result.error: result for result in self._results.values() if result.error}
         for error, result in errors.items():
             self._complain(error, result.exit_code)
-        if not owned:
-            return
+        if self._trouble is not None:
+            self._complain(self._trouble.message, self._trouble.exit_code, self._trouble.hint)
+        stopped = self._stop
+        self.live.state = "failed" if self.exit_code else "interrupted" if stopped else "finished"
+        (folder.path / MARK).unlink(missing_ok=True)
         if folder.manifest_path.exists():
-            close(folder, "failed" if errors else "interrupted" if stopped else "finished")
-            log.warning("rows are in %s", folder.path)
-        elif not any(folder.path.iterdir()):
+            self._write_lost(settings, folder, workers)
+            if owned:
+                close(folder, self.live.state)
+                log.warning("rows are in %s", folder.path)
+        elif owned and not any(folder.path.iterdir()):
             folder.path.rmdir()
+
+    def _write_lost(self, settings: Settings, folder: RunFolder, workers: list[str]) -> None:
+        """Write the rows that lost workers owe."""
+        if not self._lost:
+            return
+        plan = load_plan(
+            settings.workload,
+            settings.trace,
+            seed=settings.seed,
+            limit=settings.limit,
+            speed=settings.speed,
+        )
+        for worker in self._lost:
+            number = workers.index(worker)
+            count = write_lost(folder, plan, number, len(workers))
+            log.error("load worker %d was lost: %d of its turns have no answer", number, count)
 
     def _look(self, workers: list[str]) -> None:
         """Let others do something, and count workers that are lost as done."""
         gevent.sleep(PULSE)
+        self._tick(POINT_SECONDS)
         clients = getattr(self._environment.runner, "clients", None)
         if clients is None:
             return
-        for worker in workers:
+        for number, worker in enumerate(workers):
             if worker not in self._results and (
                 worker not in clients or clients[worker].state == "missing"
             ):
-                self._results[worker] = Result(0, 0, 0, "lost; its rows end where it did", 1)
+                self._lost.append(worker)
+                error = f"load worker {number} was lost; its rows end where it did"
+                self._results[worker] = Result(0, 0, 0, error, LOST_CODE)
+
+    def _tick(self, least: float) -> None:
+        """End a point of the charts, if it is `least` seconds long."""
+        if self.live.state in {"running", "stopping"}:
+            self.live.tick(self._clock.now() - self._began, least)
 
     def _leave(self) -> None:
         """Tell Locust that the run is over."""
@@ -179,7 +276,6 @@ class Conductor:
             root = RUNS if asked is None else asked.parent
             return RunFolder.create(root, settings.run_name, utc())
         self._folders_used.add(asked)
-        asked.mkdir(parents=True, exist_ok=True)
         return RunFolder(asked)
 
     def _workers(self) -> list[str]:
@@ -198,4 +294,25 @@ class Conductor:
     def _complain(self, message: str, exit_code: int, hint: str | None = None) -> None:
         """Say what is wrong, and keep the first exit code."""
         self.exit_code = self.exit_code or exit_code
+        self.live.state = "failed"
+        self.live.message = self.live.message or message
         log.error("%s%s", message, f"\n  hint: {hint}" if hint else "")
+
+
+def _mark(folder: RunFolder) -> str:
+    """Mark a folder as the master's; return the mark.
+
+    Raises:
+        InputError: It cannot be written to.
+    """
+    mark = f"{os.getpid()} {utc().isoformat()}"
+    try:
+        folder.path.mkdir(parents=True, exist_ok=True)
+        (folder.path / MARK).write_text(mark)
+    except OSError as error:
+        raise InputError(
+            f"cannot be written to: {error.strerror or error}",
+            where=str(folder.path),
+            hint="choose a folder that you may write to, on a disk with free space",
+        ) from error
+    return mark

@@ -194,6 +194,7 @@ class Dispatcher:
                 self._send(due, turn)
             else:
                 self._held.append((due, turn))
+                self._witness.held_back()
         self._arm()
         self._when_idle()
 
@@ -201,6 +202,7 @@ class Dispatcher:
         """Send one turn."""
         request = self._ready.pop(turn.index, None)
         if request is None:
+            self._witness.built_late()
             request = self._build(turn)
         else:
             self._ready_bytes -= len(request)
@@ -235,6 +237,7 @@ class Dispatcher:
         """Hear that a turn has been answered, or has failed."""
         assert reply.end is not None
         self._in_flight -= 1
+        self._witness.opened(self._in_flight)
         self._answered.append((due, turn, reply))
         self._schedule.end(turn, reply.end - self._start)
         if self._stopped:

@@ -82,6 +82,8 @@ class Glue:
         if self._conducts:
             hooks.test_start.add_listener(self._safe(self._conductor.start))
             runner.register_message("kvbench_prepared", self._hear(self._on_prepared))
+            runner.register_message("kvbench_live", self._hear(self._on_live))
+            runner.register_message("kvbench_parcel", self._hear(self._on_parcel))
             runner.register_message("kvbench_done", self._hear(self._on_done))
         if not hasattr(runner, "clients"):
             runner.register_message("kvbench_start", self._hear(self._on_start))
@@ -90,9 +92,17 @@ class Glue:
         if os.environ.get("KVBENCH_EXIT_WITH_PARENT") == "1":
             gevent.spawn(_end_with_parent)
 
-    def _on_prepared(self, worker: str, _data: Any) -> None:
+    def _on_prepared(self, worker: str, data: Any) -> None:
         """Pass on that a worker is ready."""
-        self._conductor.on_prepared(worker)
+        self._conductor.on_prepared(worker, data)
+
+    def _on_live(self, _worker: str, data: Any) -> None:
+        """Pass on what a worker has filed."""
+        self._conductor.on_live(data)
+
+    def _on_parcel(self, _worker: str, data: Any) -> None:
+        """Pass on rows of a worker on another machine."""
+        self._conductor.on_parcel(data)
 
     def _on_done(self, worker: str, data: Any) -> None:
         """Pass on how a worker's share went."""

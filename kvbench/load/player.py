@@ -9,17 +9,24 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import time
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gevent
+import msgspec
 
-from kvbench.errors import KvbenchError
+from kvbench.clock import WallClock
+from kvbench.errors import InputError, KvbenchError
 from kvbench.load.outcome import STOPPED
 from kvbench.load.run import LoadRun, Result, Share
 from kvbench.load.settings import Settings
+from kvbench.load.shipping import MARK, Shipper
+from kvbench.load.tally import Tally
 from kvbench.records.run import RunFolder
+from kvbench.records.schema import OWN_FAULTS
+from kvbench.workload.load import fingerprint
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -27,6 +34,7 @@ if TYPE_CHECKING:
     from kvbench.records.schema import TurnRecord
 
 PULSE = 0.1  # seconds between two looks at the thread
+TELL_SECONDS = 0.5  # seconds between two tallies to the master
 HALT_SECONDS = 30.0
 
 log = logging.getLogger("kvbench")
@@ -45,6 +53,7 @@ class Player:
 
     def __init__(self, environment: Any) -> None:
         self._environment = environment
+        self._clock = WallClock()
         self._run: LoadRun | None = None
         self._greenlet: Any = None
 
@@ -52,15 +61,18 @@ class Player:
         """Begin with a share: make everything ready, and say so."""
         try:
             settings = Settings.parse(host, options)
-            path = Path(share["folder"])
-            path.mkdir(parents=True, exist_ok=True)
+            folder, shared = _folder(share)
+            if not shared:
+                _check_source(settings, share["sha256"])
             command = None if share["command"] is None else tuple(share["command"])
-            whole = Share(RunFolder(path), share["worker"], share["workers"], command)
+            whole = Share(folder, share["worker"], share["workers"], command)
         except KvbenchError as error:
-            self._say("kvbench_done", Result(0, 0, 0, error.message, error.exit_code))
+            failed = Result(0, 0, 0, error.message, error.exit_code)
+            self._say("kvbench_done", dataclasses.asdict(failed))
             return
         self._run = LoadRun(settings, whole)
-        self._greenlet = gevent.spawn(self._play, self._run)
+        shipper = None if shared else Shipper(folder, whole.worker)
+        self._greenlet = gevent.spawn(self._play, self._run, _Telling(whole.worker, shipper))
 
     def go(self, start: datetime) -> None:
         """Send, with second 0 at `start`."""
@@ -78,38 +90,112 @@ class Player:
         if self._greenlet is not None:
             self._greenlet.join(timeout=HALT_SECONDS)
 
-    def _play(self, run: LoadRun) -> None:
+    def _play(self, run: LoadRun, telling: _Telling) -> None:
         """Watch a share from its beginning to its end; whatever happens, say that it is done."""
         try:
-            result = self._watch(run)
+            result = self._watch(run, telling)
         except Exception:  # noqa: BLE001 - the top of the greenlet; the trace is kept
             result = Result(0, 0, 0, f"a fault of kvbench:\n{traceback.format_exc()}", 1)
-        self._say("kvbench_done", result)
+        self._say("kvbench_done", dataclasses.asdict(result))
 
-    def _watch(self, run: LoadRun) -> Result:
+    def _watch(self, run: LoadRun, telling: _Telling) -> Result:
         """Show what comes of a share until it has ended, and return how it went."""
         thread = gevent.get_hub().threadpool.spawn(run.run)
         told = False
         while not thread.ready():
             if run.prepared and not told:
                 told = True
-                self._say("kvbench_prepared", None)
-            self._show(run)
+                manifest = None if run.manifest is None else msgspec.json.encode(run.manifest)
+                self._say("kvbench_prepared", {"planned": run.planned, "manifest": manifest})
+            self._show(run, telling)
+            if self._clock.now() >= telling.next_at:
+                self._tell(run, telling)
             gevent.sleep(PULSE)
-        self._show(run)
+        self._show(run, telling)
+        self._tell(run, telling)
+        for parcel in telling.shipper.rest() if telling.shipper else ():
+            self._say("kvbench_parcel", parcel.encode())
         result: Result = thread.get()
         return result
 
-    def _say(self, what: str, result: Result | None) -> None:
+    def _say(self, what: str, data: object) -> None:
         """Tell the conductor."""
-        data = None if result is None else dataclasses.asdict(result)
         self._environment.runner.send_message(what, data)
 
-    def _show(self, run: LoadRun) -> None:
-        """Show in Locust's tables what has been written since the last look."""
+    def _show(self, run: LoadRun, telling: _Telling) -> None:
+        """Show in Locust's tables, and add up, what has been written since the last look."""
         while run.outbox:
-            for entry in entries(run.outbox.popleft()):
+            row = run.outbox.popleft()
+            telling.tally.add(row)
+            for entry in entries(row):
                 self._environment.events.request.fire(context={}, response_length=0, **entry)
+
+    def _tell(self, run: LoadRun, telling: _Telling) -> None:
+        """Tell the conductor what has been added up since the last time."""
+        tally, witness = telling.tally, run.witness
+        telling.tally = Tally()
+        telling.next_at = self._clock.now() + TELL_SECONDS
+        if witness is None:
+            return
+        tally.in_flight = witness.in_flight
+        tally.loop_delay_s, witness.recent_delay = witness.recent_delay, 0.0
+        tally.cpu_s = time.process_time()
+        self._say("kvbench_live", {"worker": telling.worker, "tally": tally.encode()})
+        for parcel in telling.shipper.rows() if telling.shipper else ():
+            self._say("kvbench_parcel", parcel.encode())
+
+
+@dataclasses.dataclass(slots=True)
+class _Telling:
+    """What is to be told of a share.
+
+    Attributes:
+        worker: Its number.
+        shipper: Brings its rows to the master; None where they are there.
+        tally: What was filed since the master was last told.
+        next_at: When it is told next.
+    """
+
+    worker: int
+    shipper: Shipper | None
+    tally: Tally = dataclasses.field(default_factory=Tally)
+    next_at: float = 0.0
+
+
+def _folder(share: dict[str, Any]) -> tuple[RunFolder, bool]:
+    """Return where a share's rows go, and whether that is the master's own folder.
+
+    Raises:
+        InputError: It cannot be made.
+    """
+    path = Path(share["folder"])
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        return RunFolder(path), (path / MARK).read_text() == share["mark"]
+    except FileNotFoundError:
+        return RunFolder(path), False
+    except OSError as error:
+        raise InputError(
+            f"cannot be written to: {error.strerror or error}",
+            where=str(path),
+            hint="a load worker needs a folder of the same name as the master's",
+        ) from error
+
+
+def _check_source(settings: Settings, sha256: str) -> None:
+    """Refuse to send another plan than the master's.
+
+    Raises:
+        InputError: The file here is not the file there.
+    """
+    source = settings.workload or settings.trace
+    assert source is not None
+    if fingerprint(source) != sha256:
+        raise InputError(
+            "is not the master's file of that name",
+            where=str(source),
+            hint="copy it to all machines: every worker makes the plan itself",
+        )
 
 
 def entries(row: TurnRecord) -> list[dict[str, object]]:
@@ -117,7 +203,7 @@ def entries(row: TurnRecord) -> list[dict[str, object]]:
 
     Turns that did not come to their end because the run was stopped are nobody's failure.
     """
-    if row.error == "not_sent" or row.error_message == STOPPED:
+    if row.error in OWN_FAULTS or row.error_message == STOPPED:
         return []
     name = "turn 1" if row.turn == 1 else "turn 2+"
     error = None

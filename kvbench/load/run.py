@@ -20,7 +20,6 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import uvloop
 
 from kvbench.clock import WallClock, utc
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from kvbench.load.client import Client
     from kvbench.load.preparation import Prepared
     from kvbench.load.settings import Settings
+    from kvbench.records.manifest import Manifest
     from kvbench.records.run import RunFolder
     from kvbench.records.schema import TurnRecord
     from kvbench.workload.plan import Plan
@@ -56,7 +56,7 @@ class Share:
         folder: Where rows go.
         worker: Number of the worker, from 0.
         workers: How many there are.
-        command: The command line, where the manifest is ours to write; None where it is there.
+        command: The command line, where a manifest is wanted of this worker; else None.
     """
 
     folder: RunFolder
@@ -90,6 +90,9 @@ class LoadRun:
     Attributes:
         outbox: Rows written, for those who watch; they take them out.
         prepared: Whether everything is ready to begin.
+        manifest: What the run is, if it was asked for; from when it is prepared.
+        planned: Turns of the share; from when it is prepared.
+        witness: Watches the sending; None before it has begun.
     """
 
     def __init__(self, settings: Settings, share: Share) -> None:
@@ -98,12 +101,14 @@ class LoadRun:
         self._start: datetime | None = None
         self._stop = False
         self._clock = WallClock()
-        self._planned = 0
         self._rows = 0
         self._failed = 0
         self._crash: BaseException | None = None
         self.outbox: deque[TurnRecord] = deque()
         self.prepared = False
+        self.manifest: Manifest | None = None
+        self.planned = 0
+        self.witness: Witness | None = None
 
     def go(self, start: datetime) -> None:
         """Begin, with second 0 at `start`, which should be some tenths of a second ahead."""
@@ -129,15 +134,15 @@ class LoadRun:
 
     def _result(self) -> Result:
         """Return how it went."""
-        counts = (self._planned, self._rows, self._failed)
+        counts = (self.planned, self._rows, self._failed)
         error = self._crash
         if isinstance(error, KvbenchError):
             hint = f" (hint: {error.hint})" if error.hint else ""
             return Result(*counts, error.message + hint, error.exit_code)
         if error is not None:
             return Result(*counts, "".join(traceback.format_exception(error)), 1)
-        if self._rows != self._planned:
-            return Result(*counts, f"{self._rows} rows for {self._planned} planned turns", 1)
+        if self._rows != self.planned:
+            return Result(*counts, f"{self._rows} rows for {self.planned} planned turns", 1)
         return Result(*counts)
 
     async def _main(self) -> None:
@@ -149,9 +154,8 @@ class LoadRun:
         client = await connect(target, settings, self._clock)
         try:
             model = settings.model or await find_model(client, form, target)
-            if share.command is not None and share.worker == 0:
-                command = list(share.command)
-                share.folder.write_manifest(manifest(settings, prepared, model, command))
+            if share.command is not None:
+                self.manifest = manifest(settings, prepared, model, list(share.command))
             with RowWriter(share.folder.rows_path(share.worker)) as writer:
                 await self._send(prepared, client, form, model, writer)
         finally:
@@ -163,14 +167,13 @@ class LoadRun:
         """Wait for "go", send the share, and testify."""
         settings, share = self._settings, self._share
         plan = prepared.plan.part(share.worker, share.workers)
-        self._planned = len(plan.turns)
+        self.planned = len(plan.turns)
         gc.collect()
         gc.freeze()  # the plan stays: no collection in mid-run shall walk through it
         self.prepared = True
         while self._start is None and not self._stop:  # noqa: ASYNC110 - told by a thread
             await asyncio.sleep(LOOK)
         start = self._clock.now() + ((self._start or utc()) - utc()).total_seconds()
-        self._note_start()
 
         def write(row: TurnRecord) -> None:
             """Have a row safe on disk, then counted, then shown."""
@@ -196,7 +199,7 @@ class LoadRun:
 
     async def _dispatch(self, plan: Plan, start: float, client: Client, desk: Desk) -> None:
         """Send a plan, and testify."""
-        witness = Witness()
+        witness = self.witness = Witness()
         loop = asyncio.get_running_loop()
         finished = asyncio.Event()
         dispatcher = Dispatcher(
@@ -213,7 +216,8 @@ class LoadRun:
         loop.set_exception_handler(self._on_fault)
         dispatcher.begin()
         await self._watch(dispatcher, finished)
-        self._share.folder.write_testimony(witness.testify(self._share.worker))
+        said = witness.testify(self._share.worker, kernel_stamps=client.kernel_stamps)
+        self._share.folder.write_testimony(said)
 
     async def _watch(self, dispatcher: Dispatcher, finished: asyncio.Event) -> None:
         """Wait for the end; stop when told to, break off when something is broken."""
@@ -229,11 +233,3 @@ class LoadRun:
         """Hear of an exception in a callback of the loop: the run is broken."""
         error = context.get("exception")
         self._crash = error or RuntimeError(str(context.get("message")))
-
-    def _note_start(self) -> None:
-        """Say in the manifest which moment is second 0 of the rows."""
-        share = self._share
-        if share.worker == 0 and self._start is not None:
-            noted = share.folder.read_manifest()
-            at = self._start.isoformat()
-            share.folder.write_manifest(msgspec.structs.replace(noted, started_at=at))

@@ -52,6 +52,8 @@ OPTIONS = (
     Option("--max-in-flight", "4096", "Most requests open at once, per worker"),
     Option("--request-timeout", "10m", "Longest that one answer may take"),
     Option("--api-key-file", "", "File with the key; else OPENAI_API_KEY is used", shown=False),
+    Option("--metrics-host", "127.0.0.1", "Address of --metrics-port", shown=False),
+    Option("--metrics-port", "", "Serve the master's /metrics there; 0: a free port", shown=False),
 )
 
 
@@ -137,6 +139,21 @@ class Settings:
         if not all("!" <= character <= "~" for character in key):
             raise InputError("expected a key of printable ASCII without spaces", where=where)
         return key or None
+
+
+def metrics_address(options: Mapping[str, object]) -> tuple[str, int] | None:
+    """Return where the master serves `/metrics`; None: nowhere of its own.
+
+    Raises:
+        InputError: The port is none.
+    """
+    given = _Given(options)
+    port = given.integer("metrics_port", least=0)
+    if port is None:
+        return None
+    if port > 65535:
+        raise _unfit("metrics_port", "a port", str(port))
+    return given.text("metrics_host") or "127.0.0.1", port
 
 
 class _Given:

@@ -65,6 +65,9 @@ class Testimony(msgspec.Struct, frozen=True, kw_only=True):
         cpu_share: CPU seconds per second of the run, of the whole process; 1.0 is one core.
         loop_delay_p50_s: How late timers fired in its event loop, seconds; p99 and max likewise.
         max_in_flight: Most turns open at once.
+        kernel_stamps: Whether arrivals carry the kernel's time of receipt.
+        held_back: Turns that were due while `max_in_flight` were open, and so were sent late.
+        built_late: Requests that were not ready when they were due.
     """
 
     worker: int = 0
@@ -77,6 +80,9 @@ class Testimony(msgspec.Struct, frozen=True, kw_only=True):
     loop_delay_p99_s: float | None = None
     loop_delay_max_s: float | None = None
     max_in_flight: int | None = None
+    kernel_stamps: bool | None = None
+    held_back: int | None = None
+    built_late: int | None = None
 
 
 class CacheCounters(msgspec.Struct, frozen=True, kw_only=True):

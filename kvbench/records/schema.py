@@ -28,8 +28,12 @@ ErrorKind = Literal[
     "protocol",  # what came was not what the protocol says
     "server",  # an error object inside a stream that had begun with 200
     "not_sent",  # the run ended before its turn came
+    "lost",  # the load worker that was to send it, or had sent it, is gone
 ]
 """Why a turn failed."""
+
+OWN_FAULTS: frozenset[ErrorKind] = frozenset({"not_sent", "lost"})
+"""Kinds that say nothing of the target: what there is to say is the generator's."""
 
 
 class TurnRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # it holds no cycles

@@ -69,6 +69,8 @@ def _ended(summary: Summary, manifest: Manifest) -> list[str]:
     reasons = [said] if said else []
     if not_sent := summary.failed.get("not_sent", 0):
         reasons.append(f"{not_sent} of {summary.turns} turns were never sent")
+    if lost := summary.failed.get("lost", 0):
+        reasons.append(f"{lost} of {summary.turns} turns were lost with their load worker")
     return reasons
 
 

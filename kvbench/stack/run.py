@@ -35,6 +35,7 @@ from kvbench.records.manifest import (
 )
 from kvbench.records.reader import read_frame, write_parquet
 from kvbench.records.run import RunFolder
+from kvbench.records.schema import OWN_FAULTS
 from kvbench.records.validity import Limits
 from kvbench.records.verdict import write_verdict
 from kvbench.report.page import build_report
@@ -164,7 +165,7 @@ class Outcome:
             about_errors = any(g.gate.startswith(("errors", "goodput")) for g in self.verdict.gates)
             if (problem := self.verdict.problem()) is not None or about_errors:
                 return problem
-        failed = {k: n for k, n in self.summary.failed.items() if k != "not_sent"}
+        failed = {k: n for k, n in self.summary.failed.items() if k not in OWN_FAULTS}
         if failed:
             kinds = ", ".join(f"{count} × {kind}" for kind, count in failed.items())
             first = _first_failure(self.folder)
@@ -486,7 +487,7 @@ def _manifest(
 
 def _first_failure(folder: RunFolder) -> str:
     frame, _ = read_frame(folder)
-    failed = frame[frame["error"].notna() & (frame["error"].astype(object) != "not_sent")]
+    failed = frame[frame["error"].notna() & ~frame["error"].isin(OWN_FAULTS)]
     if failed.empty:
         return ""
     first = failed.iloc[0]

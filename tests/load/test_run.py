@@ -13,7 +13,6 @@ from fakes_target import CLOSE, CUT, END, HEAD, MODELS, ScriptedTarget, answer, 
 from kvbench.clock import utc
 from kvbench.load.run import LoadRun, Share
 from kvbench.load.settings import OPTIONS, Settings
-from kvbench.records.manifest import Manifest
 from kvbench.records.reader import read_rows
 from kvbench.records.run import RunFolder
 from kvbench.seeds import rng
@@ -79,10 +78,11 @@ def play(script, make_run):
 
 
 def test_every_planned_turn_is_sent_and_has_its_row(workload, tmp_path):
-    """With tokens planned and counted, and a manifest that says when second 0 was."""
+    """With tokens planned and counted, and a manifest of what is sent."""
     part = share(tmp_path)
-    begun = utc()
-    _, result, asked = play(lambda _: answer(4), lambda url: LoadRun(settings(url, workload), part))
+    run, result, asked = play(
+        lambda _: answer(4), lambda url: LoadRun(settings(url, workload), part)
+    )
     rows, damage = read_rows(part.folder)
     assert (result.planned, result.rows, result.failed, result.error) == (24, 24, 0, None)
     assert [row.index for row in rows] == list(range(24))
@@ -94,9 +94,9 @@ def test_every_planned_turn_is_sent_and_has_its_row(workload, tmp_path):
     posted = [one.json for one in asked if one.body]
     assert {one["cache_salt"] for one in posted} == {"run"}
     assert {one["model"] for one in posted} == {"tiny"}
-    manifest = part.folder.read_manifest()
+    manifest = run.manifest
     assert (manifest.planned_turns, manifest.model, manifest.block_size) == (24, "tiny", 16)
-    assert manifest.started_at > begun.isoformat()
+    assert run.planned == 24
     (said,) = part.folder.read_testimonies()
     assert (said.turns, said.worker) == (24, 0)
 
@@ -109,14 +109,12 @@ def test_what_is_shown_is_what_was_written(workload, tmp_path):
     assert sorted(row.index for row in run.outbox) == [row.index for row in rows]
 
 
-def test_a_manifest_that_a_parent_began_gets_the_start_and_nothing_else(workload, tmp_path):
-    """The parent closes it."""
+def test_a_worker_that_is_not_asked_for_a_manifest_makes_none(workload, tmp_path):
+    """There is one for all, and the first worker makes it."""
     part = share(tmp_path, command=None)
-    part.folder.write_manifest(Manifest(name="theirs", planned_turns=24))
-    play(lambda _: answer(2), lambda url: LoadRun(settings(url, workload), part))
-    manifest = part.folder.read_manifest()
-    assert (manifest.name, manifest.state) == ("theirs", "running")
-    assert manifest.started_at is not None
+    run, _, _ = play(lambda _: answer(2), lambda url: LoadRun(settings(url, workload), part))
+    assert run.manifest is None
+    assert not part.folder.manifest_path.exists()
 
 
 def test_workers_take_their_parts_without_asking_each_other(workload, tmp_path):
@@ -248,7 +246,7 @@ def test_a_disk_that_takes_no_more_rows_never_passes_for_a_good_run(workload, tm
 
     def full(_run, _server):
         deadline = time.monotonic() + 5
-        while not part.folder.manifest_path.exists() and time.monotonic() < deadline:
+        while not part.folder.rows_path(0).exists() and time.monotonic() < deadline:
             pass
         resource.setrlimit(resource.RLIMIT_FSIZE, (4000, before[1]))
 

@@ -3,7 +3,7 @@
 import pytest
 
 from kvbench.errors import InputError
-from kvbench.load.settings import OPTIONS, Settings
+from kvbench.load.settings import OPTIONS, Settings, metrics_address
 
 DEFAULTS = {option.name: option.default for option in OPTIONS}
 HOST = "http://127.0.0.1:8000"
@@ -97,6 +97,22 @@ def test_a_key_file_that_is_not_there_is_told(tmp_path):
         parse(api_key_file=str(tmp_path / "nothing")).key({})
 
 
-def test_the_key_file_is_no_field_of_the_web_form():
-    """Who sees the form need not see where keys are."""
-    assert [option.name for option in OPTIONS if not option.shown] == ["api_key_file"]
+def test_what_is_the_operators_is_no_field_of_the_web_form():
+    """Who sees the form need not see where keys are, nor open ports."""
+    hidden = {option.name for option in OPTIONS if not option.shown}
+    assert hidden == {"api_key_file", "metrics_host", "metrics_port"}
+
+
+@pytest.mark.parametrize(
+    ("port", "address"), [("", None), ("0", ("127.0.0.1", 0)), ("9464", ("127.0.0.1", 9464))]
+)
+def test_metrics_are_served_on_loopback_unless_told_otherwise(port, address):
+    """And nowhere of their own without a port."""
+    assert metrics_address({"metrics_port": port, "metrics_host": ""}) == address
+
+
+@pytest.mark.parametrize("port", ["65536", "-1", "http"])
+def test_a_port_that_is_none_is_refused_by_its_flag(port):
+    """As every other flag."""
+    with pytest.raises(InputError, match="--metrics-port: expected"):
+        metrics_address({"metrics_port": port})
