@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo check fix test test-stack test-traces test-browser test-vllm gates claims bench ci clean
+.PHONY: help install demo check fix test test-stack test-traces test-browser test-compose test-vllm gates claims bench ci clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ gates: install ## kvbench held to gates of its own: hits and balance of its rout
 
 claims: install ## Is docs/claims.md still what its commands give?
 	$(BIN)/python scripts/make_claims.py --check
+
+test-compose: install ## docker compose up, profile sim, under a Docker engine: alerts, data, ends; minutes
+	$(BIN)/pytest -m compose $(ARGS)
 
 bench: install ## What cache, pod and (with TRACES=folder) simulation cost: docs/performance.md
 	$(BIN)/python scripts/bench_kvcache.py
