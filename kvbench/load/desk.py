@@ -36,6 +36,10 @@ class Bodies(Protocol):
         """Return the body of a request."""
         ...
 
+    def prompt_text(self, turn: PlannedTurn, answers: Mapping[str, str]) -> str:
+        """Return what a request says, without its template."""
+        ...
+
 
 class Desk:
     """The desk of one worker in one run.
@@ -52,6 +56,7 @@ class Desk:
         pod: Who answers, unless the response says otherwise.
         expected: By index of the turn.
         write: Takes each row; must have it safe when it returns.
+        window: Tokens of the server's longest request, None if unknown.
     """
 
     def __init__(
@@ -68,6 +73,7 @@ class Desk:
         pod: str,
         expected: Mapping[int, Expected],
         write: Callable[[TurnRecord], None],
+        window: int | None = None,
     ) -> None:
         self._bodies = bodies
         self._form = form
@@ -79,6 +85,7 @@ class Desk:
         self._pod = pod
         self._expected = expected
         self._write = write
+        self._window = window
         self._answers: dict[str, str] = {}  # by key
         self._uses: Counter[str] = Counter()  # turns to come that repeat an answer
         if plan.history == "answers":
@@ -106,7 +113,15 @@ class Desk:
         )
         if reply is not None:
             reply.settle()
-            row = sent(row, reply, reply.fold, start=self._start, pod=self._pod)
+            row = sent(
+                row,
+                reply,
+                reply.fold,
+                start=self._start,
+                pod=self._pod,
+                prompt=lambda: self._bodies.prompt_text(turn, self._answers),
+                window=self._window,
+            )
             self._remember(turn, reply)
         if self._uses:
             self._forget(turn)

@@ -22,6 +22,8 @@ from prometheus_client.utils import floatToGoString
 from kvbench.load.distribution import Distribution
 from kvbench.load.tally import Cell
 from kvbench.metrics import load
+from kvbench.records.schema import CONTEXTS
+from kvbench.text.degeneration import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -69,6 +71,9 @@ class LoadCollector(Collector):
         yield _histogram(load.TTFT, {("first",): first, ("later",): later})
         yield _histogram(load.ITL, {(): total.all.itl})
         yield _histogram(load.LATENESS, {(): total.all.lateness})
+        yield _counter(load.JUDGED, {(c,): total.judged.get(c, 0) for c in CONTEXTS})
+        found = {(k, c): total.degenerate.get((k, c), 0) for k in KINDS for c in CONTEXTS}
+        yield _counter(load.DEGENERATE, {(k, c): n for (k, c), n in found.items()})
         workers = live.workers.items()
         yield _counter(load.CPU, {(name,): worker.cpu_s for name, worker in workers})
         yield _gauge(load.LOOP_DELAY, {(name,): worker.loop_delay_s for name, worker in workers})

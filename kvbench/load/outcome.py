@@ -23,15 +23,22 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kvbench.records.schema import TurnRecord
+from kvbench.text.degeneration import degeneration, refused_for_length
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kvbench.load.reply import Reply
     from kvbench.openai.stream import StreamFold
+    from kvbench.openai.wire import Usage
     from kvbench.records.schema import ErrorKind
+    from kvbench.text.degeneration import Degeneration
     from kvbench.workload.plan import PlannedTurn
 
 STOPPED = "the run was stopped before the answer was complete"
 """The sentence in the row of a turn that was on its way when the run was stopped."""
+
+_LEAST_ECHO = 64  # characters of an answer that is compared with its prompt
 
 MAX_MESSAGE = 300
 """Characters of a server's own words that are kept."""
@@ -110,7 +117,16 @@ def unsent(
     )
 
 
-def sent(row: TurnRecord, reply: Reply, fold: StreamFold, *, start: float, pod: str) -> TurnRecord:
+def sent(
+    row: TurnRecord,
+    reply: Reply,
+    fold: StreamFold,
+    *,
+    start: float,
+    pod: str,
+    prompt: Callable[[], str] = str,
+    window: int | None = None,
+) -> TurnRecord:
     """Return the row of a turn that was handed to the client.
 
     Args:
@@ -119,6 +135,8 @@ def sent(row: TurnRecord, reply: Reply, fold: StreamFold, *, start: float, pod: 
         fold: What it was folded into.
         start: Second 0 of the run, on the clock of the reply.
         pod: Who answered, unless the response names another.
+        prompt: Returns the text of the prompt; asked for answers that may say it back.
+        window: Tokens of the server's longest request, None if unknown.
     """
 
     def since_start(moment: float | None) -> float | None:
@@ -140,6 +158,8 @@ def sent(row: TurnRecord, reply: Reply, fold: StreamFold, *, start: float, pod: 
         error=None if error is None else error[0],
         error_message=None if error is None else error[1],
         finish_reason=fold.finish_reason,
+        degeneration=_degeneration(row, reply, fold, error, prompt),
+        context_ratio=_context_ratio(usage, window),
         prompt_tokens=None if usage is None else usage.prompt_tokens,
         cached_tokens=None if usage is None else usage.cached_tokens,
         completion_tokens=None if usage is None else usage.completion_tokens,
@@ -147,6 +167,35 @@ def sent(row: TurnRecord, reply: Reply, fold: StreamFold, *, start: float, pod: 
         policy=reply.headers.get("x-kvbench-policy"),
         predicted_tokens=_integer(reply.headers.get("x-kvbench-predicted-tokens")),
     )
+
+
+def _degeneration(
+    row: TurnRecord,
+    reply: Reply,
+    fold: StreamFold,
+    error: tuple[ErrorKind, str] | None,
+    prompt: Callable[[], str],
+) -> Degeneration | None:
+    """Return what is wrong with an answer, as far as its text and its end show it."""
+    if error is not None:
+        return "overflow" if refused_for_length(reply.status, error[1]) else None
+    text = fold.text or fold.reasoning
+    if not text and fold.first_token is not None:
+        return None  # a call of a tool
+    return degeneration(
+        text,
+        prompt() if len(text) >= _LEAST_ECHO else "",
+        finish_reason=fold.finish_reason,
+        generated=None if fold.usage is None else fold.usage.completion_tokens,
+        asked=row.max_tokens,
+    )
+
+
+def _context_ratio(usage: Usage | None, window: int | None) -> float | None:
+    """Return the share of the window that prompt and answer took."""
+    if usage is None or usage.prompt_tokens is None or not window:
+        return None
+    return round((usage.prompt_tokens + (usage.completion_tokens or 0)) / window, 5)
 
 
 def _integer(text: str | None) -> int | None:

@@ -84,8 +84,34 @@ async def connect(target: Target, settings: Settings, clock: Clock) -> Client:
     return Client(target, address, clock, timeouts, max_idle=settings.max_in_flight)
 
 
-async def find_model(client: Client, form: RequestForm, target: Target) -> str:
-    """Ask the target which model it serves, and return the first.
+async def find_model(
+    client: Client, form: RequestForm, target: Target, wanted: str | None
+) -> tuple[str, int | None]:
+    """Ask the target which models it serves; return one, and its window if it says.
+
+    Args:
+        client: Asks.
+        form: How.
+        target: Whom.
+        wanted: The model to ask for; None takes the first.
+
+    Raises:
+        TargetError: No model is wanted, and it does not answer with a list of models.
+    """
+    try:
+        models = await _models(client, form, target)
+    except TargetError:
+        if wanted is None:
+            raise
+        return wanted, None
+    chosen = next((model for model in models if model.id == wanted), None)
+    if wanted is None:
+        chosen = models[0]
+    return (wanted or models[0].id), None if chosen is None else chosen.max_model_len
+
+
+async def _models(client: Client, form: RequestForm, target: Target) -> list[_Model]:
+    """Return the models that a target serves, one at least.
 
     Raises:
         TargetError: It does not answer, or not with a list of models.
@@ -100,18 +126,22 @@ async def find_model(client: Client, form: RequestForm, target: Target) -> str:
         said = reply.failure[1] if reply.failure else "no response"
         raise TargetError(f"the target does not answer: {said}", hint=hint)
     try:
-        return msgspec.json.decode(reply.body, type=_Models).data[0].id
-    except (msgspec.MsgspecError, IndexError):
+        models = msgspec.json.decode(reply.body, type=_Models).data
+    except msgspec.MsgspecError:
+        models = []
+    if not models:
         said = server_message(reply.body)
         raise TargetError(
             f"{target.authority} does not list its models: {reply.status}: {said}", hint=hint
-        ) from None
+        )
+    return models
 
 
 class _Model(msgspec.Struct):
     """One model of the list."""
 
     id: str
+    max_model_len: int | None = None
 
 
 class _Models(msgspec.Struct):

@@ -153,16 +153,23 @@ class LoadRun:
         form = RequestForm(target, prepared.plan.api, settings.key())
         client = await connect(target, settings, self._clock)
         try:
-            model = settings.model or await find_model(client, form, target)
+            model, window = await find_model(client, form, target, settings.model)
             if share.command is not None:
                 self.manifest = manifest(settings, prepared, model, list(share.command))
             with RowWriter(share.folder.rows_path(share.worker)) as writer:
-                await self._send(prepared, client, form, model, writer)
+                await self._send(prepared, client, form, model, writer, window=window)
         finally:
             client.close()
 
     async def _send(
-        self, prepared: Prepared, client: Client, form: RequestForm, model: str, writer: RowWriter
+        self,
+        prepared: Prepared,
+        client: Client,
+        form: RequestForm,
+        model: str,
+        writer: RowWriter,
+        *,
+        window: int | None,
     ) -> None:
         """Wait for "go", send the share, and testify."""
         settings, share = self._settings, self._share
@@ -194,6 +201,7 @@ class LoadRun:
             pod=Target.parse(settings.host).authority,
             expected=prepared.expected,
             write=write,
+            window=window,
         )
         await self._dispatch(plan, start, client, desk)
 

@@ -14,14 +14,18 @@ Rules:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from kvbench.load.distribution import Distribution
+from kvbench.records.schema import Context  # noqa: TC001 - msgspec reads it
+from kvbench.text.degeneration import Degeneration  # noqa: TC001 - likewise
 
 if TYPE_CHECKING:
     from kvbench.records.schema import TurnRecord
+
+K = TypeVar("K")
 
 MOST_TURNS = 10
 MOST_PODS = 64
@@ -109,6 +113,8 @@ class Tally(msgspec.Struct, omit_defaults=True):
         turns: By number of the turn; `MOST_TURNS` stands for itself and all later ones.
         pods: By pod.
         outcomes: Rows by kind of error; "ok" for none.
+        judged: Answers that were judged, by `records.schema.Context`.
+        degenerate: Of these, by kind and then context, those that something is wrong with.
         in_flight: Turns open now.
         cpu_s: CPU seconds of the process since it began.
         loop_delay_s: Latest that a timer fired since it was last told.
@@ -118,6 +124,8 @@ class Tally(msgspec.Struct, omit_defaults=True):
     turns: dict[int, Cell] = msgspec.field(default_factory=dict)
     pods: dict[str, Cell] = msgspec.field(default_factory=dict)
     outcomes: dict[str, int] = msgspec.field(default_factory=dict)
+    judged: dict[Context, int] = msgspec.field(default_factory=dict)
+    degenerate: dict[tuple[Degeneration, Context], int] = msgspec.field(default_factory=dict)
     in_flight: int = 0
     cpu_s: float = 0.0
     loop_delay_s: float = 0.0
@@ -128,6 +136,10 @@ class Tally(msgspec.Struct, omit_defaults=True):
         self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
         if row.sent_s is None:
             return
+        if row.judged:
+            _count(self.judged, row.context)
+        if row.degeneration is not None:
+            _count(self.degenerate, (row.degeneration, row.context))
         cell = Cell()
         cell.add(row)
         self._take(cell, {min(row.turn, MOST_TURNS): cell}, {row.pod or OTHERS: cell})
@@ -136,6 +148,10 @@ class Tally(msgspec.Struct, omit_defaults=True):
         """Take all rows of another; what is of the moment is left to the caller."""
         for outcome, count in other.outcomes.items():
             self.outcomes[outcome] = self.outcomes.get(outcome, 0) + count
+        for context, count in other.judged.items():
+            _count(self.judged, context, count)
+        for kind, count in other.degenerate.items():
+            _count(self.degenerate, kind, count)
         self._take(other.all, other.turns, other.pods)
 
     def _take(self, whole: Cell, turns: dict[int, Cell], pods: dict[str, Cell]) -> None:
@@ -154,3 +170,7 @@ class Tally(msgspec.Struct, omit_defaults=True):
     def decode(cls, data: bytes) -> Tally:
         """Return what `encode` made bytes of."""
         return msgspec.msgpack.decode(data, type=cls)
+
+
+def _count(counts: dict[K, int], key: K, by: int = 1) -> None:
+    counts[key] = counts.get(key, 0) + by

@@ -75,6 +75,20 @@ LATENESS = Metric(
     (),
     _LATE,
 )
+JUDGED = Metric(
+    "kvbench_load_judged_answers_total",
+    "counter",
+    "Answers of at least 32 tokens, and those that are known to be none, by the percent of the "
+    "window that prompt and answer took.",
+    ("context",),
+)
+DEGENERATE = Metric(
+    "kvbench_load_degenerate_answers_total",
+    "counter",
+    "Of these, answers that loop, are salad, echo their prompt, are empty, or overflowed the "
+    "window.",
+    ("kind", "context"),
+)
 CPU = Metric(
     "kvbench_load_cpu_seconds_total", "counter", "CPU time of a worker's process.", ("worker",)
 )
@@ -99,6 +113,8 @@ METRICS: tuple[Metric, ...] = (
     TTFT,
     ITL,
     LATENESS,
+    JUDGED,
+    DEGENERATE,
     CPU,
     LOOP_DELAY,
 )

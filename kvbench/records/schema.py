@@ -14,9 +14,12 @@ Rules:
 
 from __future__ import annotations
 
-from typing import Literal
+from bisect import bisect_left
+from typing import Literal, TypeAlias
 
 import msgspec
+
+from kvbench.text.degeneration import LEAST_WORDS, Degeneration
 
 SCHEMA_VERSION = 1
 
@@ -34,6 +37,11 @@ ErrorKind = Literal[
 
 OWN_FAULTS: frozenset[ErrorKind] = frozenset({"not_sent", "lost"})
 """Kinds that say nothing of the target: what there is to say is the generator's."""
+
+
+Context: TypeAlias = Literal["0-25", "25-50", "50-75", "75-90", "90-100", "over", "unknown"]
+CONTEXTS: tuple[Context, ...] = ("0-25", "25-50", "50-75", "75-90", "90-100", "over", "unknown")
+"""Percent of the window that prompt and answer took; "over" was refused for its length."""
 
 
 class TurnRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # it holds no cycles
@@ -59,6 +67,9 @@ class TurnRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # it hol
         error: None if answered in full; else why not.
         error_message: A sentence for people, None if answered.
         finish_reason: As the server gave it.
+        degeneration: What is wrong with the answer, by `kvbench.text.degeneration`; None is nothing
+            that was found.
+        context_ratio: Prompt and answer over the server's window; None is unknown.
         planned_prompt_tokens: Prompt tokens by the plan and our tokenizer; None if it has none.
         dropped_tokens: Of the conversation, what the client left out to make the prompt fit; None
             is unknown.
@@ -91,6 +102,8 @@ class TurnRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # it hol
     error: ErrorKind | None = None
     error_message: str | None = None
     finish_reason: str | None = None
+    degeneration: Degeneration | None = None
+    context_ratio: float | None = None
     planned_prompt_tokens: int | None = None
     dropped_tokens: int | None = None
     prompt_tokens: int | None = None
@@ -107,6 +120,22 @@ class TurnRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # it hol
     def ok(self) -> bool:
         """Whether the turn was answered in full."""
         return self.error is None
+
+    @property
+    def judged(self) -> bool:
+        """Whether the answer was long enough to be judged, or is known to be no answer."""
+        return self.degeneration is not None or (
+            self.ok and (self.completion_tokens or 0) >= LEAST_WORDS
+        )
+
+    @property
+    def context(self) -> Context:
+        """How much of the window prompt and answer took."""
+        if not self.ok and self.degeneration == "overflow":
+            return "over"
+        if self.context_ratio is None:
+            return "unknown"
+        return CONTEXTS[bisect_left((0.25, 0.5, 0.75, 0.9), self.context_ratio)]
 
     @property
     def lateness_s(self) -> float | None:

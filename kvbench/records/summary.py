@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvbench.records.stats import Balance, Hits, Latency, PodTraffic, gaps, hits, latencies, traffic
+from kvbench.text.degeneration import LEAST_WORDS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,6 +44,8 @@ class Summary:
         uncached_balance: Of uncached prompt tokens over pods.
         late_reads: Turns whose first token was read together with later ones: their TTFT is an
             upper bound.
+        judged: Answers that were long enough to be judged, or are none.
+        degenerate: Of these, what something is wrong with, by kind; most frequent first.
         server_hit_rate: Hit rate by the pods' own counters, over all traffic they saw in the run;
             None where they were not read.
     """
@@ -66,6 +69,8 @@ class Summary:
     turn_balance: Balance
     uncached_balance: Balance
     late_reads: int
+    judged: int
+    degenerate: dict[str, int]
     server_hit_rate: float | None
 
     @property
@@ -86,17 +91,13 @@ def summarise(frame: pd.DataFrame, manifest: Manifest) -> Summary:
         frame: All rows of the run, as `to_frame` or `read_frame` returns them.
         manifest: The run's manifest; whatever it does not say is unknown.
     """
-    errors = frame["error"].astype(object).value_counts()
-    failed = dict(
-        sorted(((str(k), int(n)) for k, n in errors.items()), key=lambda e: (-e[1], e[0]))
-    )
     pods = traffic(frame, manifest.pods)
     return Summary(
         run=manifest.id,
         arm=arm_of(frame, manifest),
         turns=len(frame),
         planned=manifest.planned_turns,
-        failed=failed,
+        failed=_counts(frame["error"]),
         sessions=int(frame["session"].nunique()),
         hits=hits(frame),
         ttft=Latency.of(latencies(frame, "ttft_s")),
@@ -111,6 +112,8 @@ def summarise(frame: pd.DataFrame, manifest: Manifest) -> Summary:
         turn_balance=Balance.of(pod.turns for pod in pods),
         uncached_balance=Balance.of(pod.uncached_tokens for pod in pods),
         late_reads=int((frame["first_read_chunks"] > 1).sum()),
+        judged=int((frame["degeneration"].notna() | _long(frame)).sum()),
+        degenerate=_counts(frame["degeneration"]),
         server_hit_rate=_server_hit_rate(manifest),
     )
 
@@ -120,6 +123,17 @@ def arm_of(frame: pd.DataFrame, manifest: Manifest) -> str:
     policies = frame["policy"].dropna().unique()
     policy = str(policies[0]) if len(policies) == 1 else None
     return manifest.arm or policy or manifest.name or manifest.id or "run"
+
+
+def _counts(words: pd.Series[str]) -> dict[str, int]:
+    """Return how often each word occurs, the most frequent first."""
+    counts = words.astype(object).value_counts()
+    return dict(sorted(((str(k), int(n)) for k, n in counts.items()), key=lambda e: (-e[1], e[0])))
+
+
+def _long(frame: pd.DataFrame) -> pd.Series[bool]:
+    """Return which answers are long enough to be judged."""
+    return frame["ok"] & (frame["completion_tokens"] >= LEAST_WORDS)
 
 
 def _wall(frame: pd.DataFrame) -> float | None:

@@ -52,6 +52,8 @@ SCHEMA = pa.schema(
         pa.field("error", _NAME),
         pa.field("error_message", _NAME),
         pa.field("finish_reason", _NAME),
+        pa.field("degeneration", _NAME),
+        pa.field("context_ratio", pa.float64()),
         pa.field("planned_prompt_tokens", pa.int64()),
         pa.field("dropped_tokens", pa.int64()),
         pa.field("prompt_tokens", pa.int64()),

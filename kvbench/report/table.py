@@ -54,7 +54,19 @@ def _failed(summary: Summary) -> str:
     return format_number(summary.failures)
 
 
+def _degenerate(summary: Summary) -> str:
+    found = sum(summary.degenerate.values())
+    return format_share(found / summary.judged) if summary.judged else "–"
+
+
 FAILED = Column("failed", "failed", "turns not answered in full", _failed)
+
+DEGENERATE = Column(
+    "degenerate",
+    "degen-\nerate",
+    "answers that loop, are salad, echo, are empty or cut by the window; of those long enough",
+    _degenerate,
+)
 
 COLUMNS = (
     Column("turns", "turns", "rows of the run", lambda s: format_number(s.turns)),
@@ -90,6 +102,7 @@ COLUMNS = (
         _busiest,
     ),
     FAILED,
+    DEGENERATE,
     Column(
         "late p99",
         "late\np99",
@@ -100,9 +113,12 @@ COLUMNS = (
 
 
 def summary_table(summaries: Sequence[Summary]) -> Table:
-    """Return the runs as a table for a terminal of 80 columns; of 90 where turns have failed."""
-    all_well = not any(summary.failures for summary in summaries)
-    columns = [column for column in COLUMNS if column is not FAILED or not all_well]
+    """Return the runs as a table for a terminal of 80 columns; of 90 where something is wrong."""
+    all_well = {
+        FAILED.title: not any(summary.failures for summary in summaries),
+        DEGENERATE.title: not any(summary.degenerate for summary in summaries),
+    }
+    columns = [column for column in COLUMNS if not all_well.get(column.title)]
     table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False, show_edge=False)
     table.add_column("arm", overflow="fold")  # the one that gives way where the terminal is narrow
     for column in columns:

@@ -103,6 +103,10 @@ class Renderer:
             for message in turn.messages
         ]
 
+    def prompt_text(self, turn: PlannedTurn, answers: Mapping[str, str]) -> str:
+        """Return what the messages say, one after the other, without their template."""
+        return "\n".join(self._content(message, answers) for message in turn.messages)
+
     def prompt_ids(self, turn: PlannedTurn) -> Sequence[int]:
         """Return the tokens of the prompt as planned, exactly."""
         if self.plan.api == "completions":

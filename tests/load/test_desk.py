@@ -17,6 +17,10 @@ class EchoBodies:
         """Return the arguments."""
         return f"{asked.index} {model} {dict(answers)} {cache_salt}".encode()
 
+    def prompt_text(self, asked, answers):
+        """Return a prompt that says which turn it is of, and the answers."""
+        return f"prompt of {asked.index} {' '.join(answers.values())}"
+
 
 def desk(whole, rows, **more):
     """Return a desk that files into `rows`."""

@@ -56,3 +56,14 @@ def test_every_entry_of_the_catalogue_is_told_and_nothing_else():
     assert {name.removesuffix("_info") for name in told} == {
         name.removesuffix("_info") for name in named
     }
+
+
+def test_degenerate_answers_are_told_by_kind_and_context():
+    """Also those of which there are none yet, so that an increase is seen from the first on."""
+    loop = {"degeneration": "loop", "completion_tokens": 40, "context_ratio": 0.1}
+    found, _ = samples(live(tally(row(**loop), row(completion_tokens=40, context_ratio=0.1))))
+    name = "kvbench_load_degenerate_answers_total"
+
+    assert found["kvbench_load_judged_answers_total", ("context", "0-25")] == 2
+    assert found[name, ("context", "0-25"), ("kind", "loop")] == 1
+    assert found[name, ("context", "over"), ("kind", "overflow")] == 0

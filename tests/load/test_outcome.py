@@ -1,5 +1,6 @@
 """From replies to rows; how broken answers are judged is in `test_client`."""
 
+import msgspec
 import pytest
 from fakes_load import turn
 
@@ -107,3 +108,83 @@ def test_a_server_error_wins_over_what_the_connection_did():
 def test_the_sentence_of_an_error_body_is_found(body, message):
     """In whatever form servers say it."""
     assert server_message(body) == message
+
+
+def said(text: str, usage: tuple[int, int] = (101, 40), finish: str = "length") -> Reply:
+    """Return the reply of an answer with this text."""
+    piece = msgspec.json.encode({"choices": [{"index": 0, "delta": {"content": text}}]})
+    end = msgspec.json.encode({
+        "choices": [{"index": 0, "delta": {}, "finish_reason": finish}],
+        "usage": {"prompt_tokens": usage[0], "completion_tokens": usage[1]},
+    })  # fmt: skip
+    return answered(piece + b"|" + end + b"|[DONE]")
+
+
+def row_of(reply: Reply, **known: object):
+    """Return the row of a reply."""
+    return sent(not_sent(), reply, reply.fold, start=100.0, pod="p", **known)
+
+
+PROSE = " ".join(f"word{n}" for n in range(40))
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind"),
+    [
+        pytest.param(said(PROSE), None, id="an answer"),
+        pytest.param(said("again " * 40), "loop", id="a loop"),
+        pytest.param(said("", finish="stop"), "empty", id="nothing"),
+        pytest.param(said("yes", usage=(101, 1)), "overflow", id="cut by the window"),
+    ],
+)
+def test_what_is_wrong_with_an_answer_is_in_its_row(reply, kind):
+    """By its text, and by how it ended; the turn asked for two tokens at least."""
+    assert row_of(reply).degeneration == kind
+
+
+def test_an_answer_that_says_its_prompt_back_is_found_and_the_prompt_is_made_for_it_alone():
+    """A short answer needs no prompt."""
+    made = []
+
+    def prompt():
+        made.append(1)
+        return f"please repeat {PROSE}"
+
+    assert row_of(said(PROSE), prompt=prompt).degeneration == "echo"
+    assert row_of(said("yes"), prompt=prompt).degeneration is None
+    assert made == [1]
+
+
+def test_a_refusal_for_length_is_an_overflow_and_another_one_is_not():
+    """By the server's words."""
+    reply = Reply(StreamFold(), sent=107.0, end=108.0, status=400)
+    reply.body = b'{"error":{"message":"This model\'s maximum context length is 8 tokens."}}'
+    row = row_of(reply)
+
+    assert (row.error, row.degeneration, row.context) == ("http", "overflow", "over")
+    reply.body = b'{"error":{"message":"no such model"}}'
+    assert row_of(reply).degeneration is None
+
+
+@pytest.mark.parametrize(
+    ("window", "ratio", "context"),
+    [
+        pytest.param(1000, 0.141, "0-25", id="little"),
+        pytest.param(150, 0.94, "90-100", id="nearly all"),
+        pytest.param(None, None, "unknown", id="a server that does not say"),
+    ],
+)
+def test_the_share_of_the_window_is_of_prompt_and_answer(window, ratio, context):
+    """As `usage` counts them."""
+    row = row_of(said(PROSE), window=window)
+
+    assert (row.context_ratio, row.context, row.judged) == (ratio, context, True)
+
+
+def test_a_call_of_a_tool_is_no_empty_answer():
+    """It has no text, and is one."""
+    call = b'{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"a"}]}}]}'
+    end = b'{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}'
+    row = row_of(answered(call + b"|" + end + b"|[DONE]"))
+
+    assert (row.first_token_s is None, row.degeneration) == (False, None)

@@ -69,3 +69,13 @@ def test_parts_merge_to_the_whole_through_the_wire():
     assert sums.all.ttft.buckets == whole.all.ttft.buckets
     assert {turn: cell.turns for turn, cell in sums.turns.items()} == {1: 7, 2: 7, 3: 6}
     assert {pod: cell.cached_tokens for pod, cell in sums.pods.items()} == {"a": 480, "b": 480}
+
+
+def test_judged_and_degenerate_answers_are_counted_by_context_through_the_wire():
+    """Short answers are not judged, but for those that are none."""
+    loop = {"degeneration": "loop", "completion_tokens": 40, "context_ratio": 0.95}
+    made = tally(row(completion_tokens=40), row(), row(**loop), row(**loop))
+    made.merge(Tally.decode(tally(row(error="http", degeneration="overflow")).encode()))
+
+    assert made.judged == {"unknown": 1, "90-100": 2, "over": 1}
+    assert made.degenerate == {("loop", "90-100"): 2, ("overflow", "over"): 1}

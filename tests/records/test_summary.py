@@ -140,3 +140,20 @@ def test_the_number_of_workers_does_not_show_in_the_summary(tmp_path, workers):
     frame, _ = read_frame(folder)
 
     assert summarise(frame, manifest(rows)) == summarise(to_frame(rows), manifest(rows))
+
+
+def test_degenerate_answers_are_counted_among_those_that_were_judged():
+    """Answers under 32 tokens are not, but for those that are none; refused turns may be."""
+    long = {"completion_tokens": 40, "max_tokens": 40}
+    rows = [
+        row(0, **long),
+        row(1, **long, degeneration="loop"),
+        row(2),
+        row(3, degeneration="empty"),
+        failed_row(4, degeneration="overflow"),
+        row(5, **long, degeneration="loop"),
+    ]
+    summary = summarise(to_frame(rows), manifest(rows))
+
+    assert summary.judged == 5
+    assert summary.degenerate == {"loop": 2, "empty": 1, "overflow": 1}

@@ -57,6 +57,7 @@ def test_the_table_holds_the_exact_statistics_of_the_rows(three):
             format_number(summary.output_tokens / summary.wall_s),
             f"{100 * max(pod.turns for pod in summary.pods) / 240:.0f} % of 4",
             "0",
+            "–",  # answers of four tokens are too short to be judged
             format_seconds(sorted(rows["lateness_s"])[238 - 1]),
         ]
 

@@ -52,3 +52,16 @@ def test_the_table_of_runs_that_went_well_fits_eighty_columns():
 def test_a_name_is_text_and_not_markup():
     """Square brackets are a terminal's angle brackets."""
     assert "[red]x[/]" in _printed(("[red]x[/]", story(sessions=2)))
+
+
+def test_degenerate_answers_have_a_column_where_there_are_some():
+    """As a share of the answers that were long enough to be judged."""
+    long = {"completion_tokens": 40, "max_tokens": 40}
+    well = [row(i, **long) for i in range(8)]
+    ill = [*well[:7], row(7, **long, degeneration="loop")]
+
+    assert "degen-" not in _printed(("well", well))
+    printed = _printed(("well", well), ("ill", ill), width=90)
+    assert "degen-" in printed
+    assert "12.5 %" in next(line for line in printed.splitlines() if line.startswith("ill"))
+    assert "0 %" in next(line for line in printed.splitlines() if line.startswith("well"))
