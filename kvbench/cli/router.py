@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path  # noqa: TC003 - typer reads annotations when it runs
 from typing import Annotated
 
 import typer
@@ -15,8 +16,8 @@ def router(
         typer.Option(
             "--pod",
             envvar="KVBENCH_PODS",
-            help="URL of a pod, http://HOST:PORT; once for each. The variable holds several, with "
-            "blanks between.",
+            help="URL of a pod, http://HOST:PORT[,events=tcp://…,replay=tcp://…]; once for each. "
+            "The variable holds several, with blanks between.",
         ),
     ],
     policy: str = typer.Option(DEFAULT, help=f"Which pod gets a request: {', '.join(NAMES)}."),
@@ -26,6 +27,17 @@ def router(
     allow_policy_header: bool = typer.Option(
         False, "--allow-policy-header", help="Let requests choose their policy: x-kvbench-policy."
     ),
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(help="Directory of the models' tokenizer; each model's own, if it is here."),
+    ] = None,
+    shadow: Annotated[
+        list[str] | None,
+        typer.Option(help="Policy that follows the traffic without serving it; once for each."),
+    ] = None,
+    decision_log: Annotated[
+        Path | None, typer.Option(help="File that gets a JSON line for each decision.")
+    ] = None,
     first_byte_timeout: float = typer.Option(
         600.0, min=0.001, help="Seconds that a pod may take to begin an answer."
     ),
@@ -45,6 +57,8 @@ def router(
     """Route requests to the pods where their prefix is cached and their wait is short.
 
     Example: kvbench router --pod http://127.0.0.1:8001 --pod http://127.0.0.1:8002 --port 8000
+
+    Example: kvbench router --pod http://a:8000,events=tcp://a:5557,replay=tcp://a:5558
     """
     import asyncio
     import logging
@@ -63,6 +77,9 @@ def router(
         allow_policy_header=allow_policy_header,
         limits=Limits(first_byte_s=first_byte_timeout, idle_s=idle_timeout),
         probe_every_s=probe_every,
+        tokenizer=tokenizer,
+        shadows=tuple(shadow or ()),
+        decision_log=decision_log,
     )
 
     async def run() -> None:

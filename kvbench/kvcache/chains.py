@@ -4,9 +4,9 @@ A prompt comes with *marks*: names of beginnings of it, each with its length in 
 `kvbench.text.prefix_store`). What is kept under a mark are the hashes of the blocks that fill up
 between the mark before it and itself, so that a conversation is kept once, not once for each turn.
 
-Rules: a mark names the same tokens for ever, and the same marks stand before it. What decides beside
-tokens whether blocks can be shared (`PromptKeys`) is part of what things are kept under, and the
-size of blocks is not, for a store serves one. Prompts with multimodal inputs are not kept. The
+Rules: a mark names the same tokens for ever, and the same marks stand before it. What decides
+beside tokens whether blocks can be shared (`PromptKeys`) is part of what things are kept under, and
+the size of blocks is not, for a store serves one. Prompts with multimodal inputs are not kept. The
 least recently used go first, ends before beginnings.
 """
 

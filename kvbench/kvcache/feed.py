@@ -28,14 +28,17 @@ that the process is another one (its connection broke) calls `restarted`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from kvbench.kvcache.events import END_OF_REPLAY
 
 if TYPE_CHECKING:
     from kvbench.kvcache.events import Message
 
-TrustLevel: TypeAlias = Literal["cold", "exact", "degraded"]
+TrustLevel: TypeAlias = Literal["cold", "degraded", "exact"]
+
+LEVELS: tuple[TrustLevel, ...] = get_args(TrustLevel)
+"""From the least to the most."""
 
 
 @dataclass(frozen=True, slots=True)

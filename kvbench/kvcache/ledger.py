@@ -25,11 +25,11 @@ from kvbench.kvcache.events import (
     decode_batch,
     decode_frames,
 )
-from kvbench.kvcache.feed import Apply, EventFeed, Replay, Trust
+from kvbench.kvcache.feed import LEVELS, Apply, EventFeed, Replay, Trust
 from kvbench.kvcache.index import BlockIndex, IndexObserver
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from kvbench.kvcache.blocks import BlockHash
     from kvbench.kvcache.events import EventBatch
@@ -42,9 +42,6 @@ class LedgerObserver(IndexObserver, Protocol):
     def begins(self, stream: str, ts: float, *, replayed: bool) -> None:
         """What follows is of a batch that `stream` published at `ts`, its calendar's seconds."""
         ...
-
-
-_WORST_FIRST = ("cold", "degraded", "exact")
 
 
 @dataclass(slots=True)
@@ -156,7 +153,7 @@ class Ledger:
         trusts = [stream.feed.trust for stream in self.streams.get(pod, ())]
         if not trusts:
             return Trust("cold", "its KV events are not followed")
-        return min(trusts, key=lambda trust: _WORST_FIRST.index(trust.level))
+        return min(trusts, key=lambda trust: LEVELS.index(trust.level))
 
     def holdings(self, pod: str) -> Holdings:
         """Return what a pod is known to hold, in sum."""
@@ -168,7 +165,7 @@ class Ledger:
             sum(index.parked(name) for index, name in indexed),
         )
 
-    def block_size(self, pods: Sequence[str]) -> int | None:
+    def block_size(self, pods: Iterable[str]) -> int | None:
         """Return the size of the blocks of the first of `pods` that has told it."""
         for pod in pods:
             for stream in self.streams.get(pod, ()):

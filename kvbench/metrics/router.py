@@ -9,6 +9,8 @@ from __future__ import annotations
 from kvbench.metrics.metric import Metric
 
 _FAST = (5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0)
+_STAGE = (1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.5)
+_REGRET = (0.0, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 _TTFT = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 
 REQUESTS = Metric(
@@ -87,6 +89,115 @@ TTFT = Metric(
     ("pod",),
     _TTFT,
 )
+STAGES = Metric(
+    "kvbench_router_stage_seconds",
+    "histogram",
+    "Parts of the added latency: parse, template, tokenise, hash, look_up (match the index), score "
+    "(the rest of the decision).",
+    ("stage",),
+    _STAGE,
+)
+INDEX_BLOCKS = Metric(
+    "kvbench_router_index_blocks",
+    "gauge",
+    "Blocks that a pod holds by its KV events.",
+    ("pod",),
+)
+INDEX_ORPHANS = Metric(
+    "kvbench_router_index_orphans",
+    "gauge",
+    "Blocks that a pod has told of whose parent is unknown, and which therefore do not count.",
+    ("pod",),
+)
+POD_TRUST = Metric(
+    "kvbench_router_pod_trust",
+    "gauge",
+    "How far a pod's part of the index is believed: 1 for its level (exact, degraded, cold), "
+    "0 for the others.",
+    ("pod", "level"),
+)
+EVENT_BATCHES = Metric(
+    "kvbench_router_event_batches_total",
+    "counter",
+    "Batches of KV events applied.",
+    ("pod",),
+)
+EVENT_LAG = Metric(
+    "kvbench_router_event_lag_seconds",
+    "gauge",
+    "Age of the latest batch of KV events when it was applied, by the two machines' calendars.",
+    ("pod",),
+)
+EVENT_GAPS = Metric(
+    "kvbench_router_event_gaps_total",
+    "counter",
+    "Times that a number was missing in a pod's KV events, and was asked for again.",
+    ("pod",),
+)
+EVENTS_LOST = Metric(
+    "kvbench_router_event_batches_lost_total",
+    "counter",
+    "Batches of KV events that no replay could bring, or that could not be read.",
+    ("pod",),
+)
+EVENT_RESTARTS = Metric(
+    "kvbench_router_event_restarts_total",
+    "counter",
+    "Times that a pod's KV events began anew, or its connection broke, and it was forgotten.",
+    ("pod",),
+)
+PREDICTIONS = Metric(
+    "kvbench_router_predictions_total",
+    "counter",
+    "Answers whose cached tokens were compared with the prediction, by why they differ: none, "
+    "estimate, template, last_block, evicted, duplicate, late, other.",
+    ("cause",),
+)
+PREDICTION_ERROR = Metric(
+    "kvbench_router_prediction_error_tokens_total",
+    "counter",
+    "Cached tokens delivered more or less than predicted, by cause.",
+    ("cause", "direction"),
+)
+REGRET = Metric(
+    "kvbench_router_regret_seconds",
+    "histogram",
+    "Expected time to first token at the chosen pod, less that at the best one offered, by what "
+    "the pods really held; only where all of them are exact.",
+    ("policy",),
+    _REGRET,
+)
+MISCOUNTED = Metric(
+    "kvbench_router_miscounted_requests_total",
+    "counter",
+    "Requests whose prompt tokens the pod counted otherwise than the router.",
+    ("model",),
+)
+TOKENS_KNOWN = Metric(
+    "kvbench_router_tokens_known",
+    "gauge",
+    "Whether the router makes a model's tokens itself (1), or has given that up (0).",
+    ("model",),
+)
+SHADOW_PROMPT_TOKENS = Metric(
+    "kvbench_router_shadow_prompt_tokens_total",
+    "counter",
+    "Prompt tokens played on virtual pods: by a shadow policy's choices, and by the serving one's.",
+    ("policy", "role"),
+)
+SHADOW_CACHED_TOKENS = Metric(
+    "kvbench_router_shadow_cached_tokens_total",
+    "counter",
+    "Of these, those found cached on the virtual pods.",
+    ("policy", "role"),
+)
+SHADOW_TTFT = Metric(
+    "kvbench_router_shadow_time_to_first_token_seconds",
+    "histogram",
+    "Time to first token expected on the virtual pods.",
+    ("policy", "role"),
+    _TTFT,
+)
 
 METRICS = (
     REQUESTS,
@@ -101,4 +212,21 @@ METRICS = (
     REFUSALS,
     ADDED_LATENCY,
     TTFT,
+    STAGES,
+    INDEX_BLOCKS,
+    INDEX_ORPHANS,
+    POD_TRUST,
+    EVENT_BATCHES,
+    EVENT_LAG,
+    EVENT_GAPS,
+    EVENTS_LOST,
+    EVENT_RESTARTS,
+    PREDICTIONS,
+    PREDICTION_ERROR,
+    REGRET,
+    MISCOUNTED,
+    TOKENS_KNOWN,
+    SHADOW_PROMPT_TOKENS,
+    SHADOW_CACHED_TOKENS,
+    SHADOW_TTFT,
 )

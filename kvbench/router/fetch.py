@@ -61,14 +61,27 @@ class _Call:
             self._done.set_result(answer)
 
 
-async def fetch(pool: Pool, address: Address, method: str, path: str, timeout_s: float) -> Answer:
-    """Ask the pod, over a new connection: a probe is to find out whether one can be made."""
+async def fetch(
+    pool: Pool, address: Address, method: str, path: str, timeout_s: float, *, body: bytes = b""
+) -> Answer:
+    """Ask the pod, over a new connection: a probe is to find out whether one can be made.
+
+    Args:
+        pool: Makes the connection.
+        address: Where the pod is.
+        method: HTTP method.
+        path: Path and query.
+        timeout_s: Seconds that the answer may take.
+        body: JSON, where there is something to say.
+    """
     upstream: Upstream | None = None
     done: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
     try:
         async with asyncio.timeout(timeout_s):
             upstream = await pool.connect(timeout_s)
-            length = b"content-length: 0\r\n" if method == "POST" else b""
+            length = b""
+            if method == "POST":
+                length = b"content-type: application/json\r\ncontent-length: %d\r\n" % len(body)
             head = b"%b %b%b HTTP/1.1\r\nhost: %b\r\n%bconnection: close\r\n\r\n" % (
                 method.encode(),
                 address.base.encode(),
@@ -76,7 +89,7 @@ async def fetch(pool: Pool, address: Address, method: str, path: str, timeout_s:
                 address.name.encode(),
                 length,
             )
-            upstream.ask(_Call(done), method, head, b"")
+            upstream.ask(_Call(done), method, head, body)
             return await done
     except TimeoutError:
         return Answer(0, b"", "did not answer in time")

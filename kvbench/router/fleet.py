@@ -6,18 +6,27 @@ import itertools
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from kvbench.policies.table import make_policy
-from kvbench.router.keys import BytesPerToken
+from kvbench.router.account import Account
+from kvbench.router.keys import PIECE, BytesPerToken
 from kvbench.router.meters import Meters
 from kvbench.router.models import Models
 from kvbench.router.upstream import Pool
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kvbench.clock import Clock
-    from kvbench.policies.decision import Policy, RouteRequest
+    from kvbench.policies.decision import Decision, Outcome, Policy, RouteRequest
+    from kvbench.policies.indexed import Index
     from kvbench.router.address import Address
+    from kvbench.router.books import Books
     from kvbench.router.forward import Forwarding, Limits
+    from kvbench.router.keys import Prompt
     from kvbench.router.membership import Lease, Membership, Pod
+    from kvbench.router.tokens import Reading
 
 
 class Policies:
@@ -29,9 +38,10 @@ class Policies:
         InputError: There is no policy of that name.
     """
 
-    def __init__(self, default: str, seed: int) -> None:
+    def __init__(self, default: str, seed: int, index: Index | None = None) -> None:
         self._seed = seed
-        self._policies = {default: make_policy(default, seed)}
+        self._index = index
+        self._policies = {default: make_policy(default, seed, index)}
         self.default = self._policies[default]
         self.balance = make_policy("least_load", seed)
 
@@ -42,7 +52,7 @@ class Policies:
             InputError: There is none.
         """
         if name not in self._policies:
-            self._policies[name] = make_policy(name, self._seed)
+            self._policies[name] = make_policy(name, self._seed, self._index)
         return self._policies[name]
 
     def placed(self, request: RouteRequest, pod: str, now: float) -> None:
@@ -66,20 +76,30 @@ class Fleet:
         policies: Who chooses.
         bytes_per_token: How long a token is.
         meters: What is counted.
+        tokens: The models whose tokens the router makes itself.
+        account: Keeps account of decisions.
         limits: How long a pod may take.
         clock: What time it is.
         under_way: Requests not yet ended.
     """
 
     def __init__(
-        self, membership: Membership, policies: Policies, limits: Limits, clock: Clock
+        self,
+        membership: Membership,
+        policies: Policies,
+        limits: Limits,
+        clock: Clock,
+        books: Books,
     ) -> None:
         self.membership = membership
+        self.index, self.tokens = books.index, books.tokens
         self.models = Models()
         self.pools: dict[str, Pool] = {}
         self.policies = policies
         self.bytes_per_token = BytesPerToken()
         self.meters = Meters()
+        self.account = Account(books.index, books.tokens, self.meters, books.journal, utc=books.utc)
+        books.index.ledger.observer = self.account.evictions
         self.limits = limits
         self.clock = clock
         self.under_way: set[Forwarding] = set()
@@ -109,7 +129,7 @@ class Fleet:
         """
         pod = self.membership.remove(name)
         self.models.left(name)
-        self.policies.forget(name)
+        self.forget(name)
         self._leaving.append(pod)
         return pod
 
@@ -120,8 +140,71 @@ class Fleet:
         for pod in gone:
             if pod.name not in self.membership.pods and pod.name in self.pools:
                 self.pools.pop(pod.name).close()
-                self.policies.forget(pod.name)
+                self.forget(pod.name)
+                self.account.evictions.forget(pod.name)
                 self.meters.forget_pod(pod.name)
+
+    def read(self, body: bytes, prompt: Prompt) -> Reading | None:
+        """Return a prompt laid out for its tokens, where they can be told and would be of use."""
+        if self.index.ledger.block_size(self.membership.pods) is None:
+            return None
+        began = self.clock.now()
+        reading = self.tokens.read(body, prompt.model)
+        self.meters.stages.observe("template", value=self.clock.now() - began)
+        return reading
+
+    def exactly(
+        self,
+        request: RouteRequest,
+        prompt: Prompt,
+        reading: Reading,
+        encoded: Sequence[Sequence[int]],
+    ) -> RouteRequest:
+        """Return a request with its tokens, given those that had to be encoded."""
+        size = self.index.ledger.block_size(self.membership.pods)
+        if size is None:  # the pods that had told it are gone
+            return request
+        began = self.clock.now()
+        exact = reading.finish(encoded, size)
+        self.meters.stages.observe("hash", value=self.clock.now() - began)
+        per_token = prompt.size / max(exact.prompt_tokens, 1)
+        return msgspec.structs.replace(
+            request,
+            block_tokens=max(round(PIECE / per_token), 1) if per_token else 1,
+            prompt_tokens=exact.prompt_tokens,
+            hashes=exact.hashes,
+            hash_tokens=size,
+        )
+
+    def choose(
+        self, policy: Policy, request: RouteRequest, pods: Sequence[Pod], now: float
+    ) -> Decision:
+        """Have a policy choose among `pods`, and tell everybody who has to know."""
+        states = [pod.state for pod in pods]
+        self.index.spent_s = 0.0
+        began = self.clock.now()
+        decision = policy.choose(request, states, now)
+        spent = self.clock.now() - began
+        if request.hash_tokens:
+            self.meters.stages.observe("look_up", value=self.index.spent_s)
+        self.meters.stages.observe("score", value=spent - self.index.spent_s)
+        self.meters.decisions.add(decision.policy, decision.reason)
+        self.policies.placed(request, decision.pod, now)
+        self.account.decided(request, decision, states, now)
+        return decision
+
+    def finished(
+        self, policy: Policy, request: RouteRequest, decision: Decision, outcome: Outcome
+    ) -> None:
+        """Tell everybody what became of a request."""
+        now = self.clock.now()
+        policy.finished(request, decision, outcome, now)
+        self.account.finished(request, decision, outcome, now)
+
+    def forget(self, pod: str) -> None:
+        """Take note that a pod has lost its cache."""
+        self.policies.forget(pod)
+        self.account.forget(pod)
 
     def expect_first_token(self, moment: float, lease: Lease) -> None:
         """Take the first token of a request for come at `moment`, for it will not be seen."""

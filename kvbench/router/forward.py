@@ -123,14 +123,14 @@ class Forwarding:
         if self._tried:
             fleet.meters.retries.add(self._tried[-1])
         fleet.settle(now)
-        decision = self._decision = self._policy.choose(
-            self._request, [pod.state for pod in pods], now
-        )
+        if self._prompt is None:
+            states = [pod.state for pod in pods]
+            decision = self._policy.choose(self._request, states, now)
+        else:
+            decision = fleet.choose(self._policy, self._request, pods, now)
+        self._decision = decision
         pod = self._pod = fleet.membership.pods[decision.pod]
         self._lease = Lease(pod, max(self._request.prompt_tokens - decision.matched_tokens, 0))
-        if self._prompt is not None:
-            fleet.meters.decisions.add(decision.policy, decision.reason)
-            fleet.policies.placed(self._request, pod.name, now)
         upstream = fleet.pools[pod.name].idle()
         if upstream is not None:
             self._send(upstream)
@@ -239,7 +239,7 @@ class Forwarding:
         fleet.meters.errors.add(pod.name, failure)
         fleet.membership.failed(pod, why, fleet.clock.now())
         if failure == "connect":
-            fleet.policies.forget(pod.name)  # nobody listens: what it held is gone
+            fleet.forget(pod.name)  # nobody listens: what it held is gone
         if self._exchange.started:
             self._end("cut", Outcome())
             self._exchange.abort(reset=True)
@@ -313,8 +313,7 @@ class Forwarding:
             self._lease.release()
             self._lease = None
             if self._prompt is not None:
-                now = self._fleet.clock.now()
-                self._policy.finished(self._request, self._decision, outcome, now)
+                self._fleet.finished(self._policy, self._request, self._decision, outcome)
         self._pod = None
 
     def _end(self, status: str, outcome: Outcome) -> None:

@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 
+from kvbench.kvcache.feed import LEVELS
 from kvbench.metrics import router
 from kvbench.metrics.instruments import Buckets, Counts, Levels
 
 if TYPE_CHECKING:
+    from kvbench.kvcache.ledger import Ledger
     from kvbench.router.membership import Membership
+    from kvbench.router.tokens import PromptTokens
 
 
 class Meters:
@@ -30,6 +33,23 @@ class Meters:
         self.refusals = Counts(router.REFUSALS, registry)
         self.added_latency = Buckets(router.ADDED_LATENCY, registry)
         self.ttft = Buckets(router.TTFT, registry)
+        self.stages = Buckets(router.STAGES, registry)
+        self.index_blocks = Levels(router.INDEX_BLOCKS, registry)
+        self.index_orphans = Levels(router.INDEX_ORPHANS, registry)
+        self.pod_trust = Levels(router.POD_TRUST, registry)
+        self.event_batches = Levels(router.EVENT_BATCHES, registry)
+        self.event_lag = Levels(router.EVENT_LAG, registry)
+        self.event_gaps = Levels(router.EVENT_GAPS, registry)
+        self.events_lost = Levels(router.EVENTS_LOST, registry)
+        self.event_restarts = Levels(router.EVENT_RESTARTS, registry)
+        self.predictions = Counts(router.PREDICTIONS, registry)
+        self.prediction_error = Counts(router.PREDICTION_ERROR, registry)
+        self.regret = Buckets(router.REGRET, registry)
+        self.miscounted = Counts(router.MISCOUNTED, registry)
+        self.tokens_known = Levels(router.TOKENS_KNOWN, registry)
+        self.shadow_prompt_tokens = Counts(router.SHADOW_PROMPT_TOKENS, registry)
+        self.shadow_cached_tokens = Counts(router.SHADOW_CACHED_TOKENS, registry)
+        self.shadow_ttft = Buckets(router.SHADOW_TTFT, registry)
 
     def forget_pod(self, pod: str) -> None:
         """Drop what was counted of a pod that is gone: names come and go without end."""
@@ -43,3 +63,23 @@ class Meters:
         for pod in membership.pods.values():
             self.in_flight.set(pod.name, to=pod.state.in_flight)
             self.pod_up.set(pod.name, to=float(pod.name in offered))
+
+    def read_ledger(self, ledger: Ledger) -> None:
+        """Set what is read off the pods' KV events, before a scrape."""
+        for pod, streams in ledger.streams.items():
+            holdings = ledger.holdings(pod)
+            self.index_blocks.set(pod, to=holdings.blocks)
+            self.index_orphans.set(pod, to=holdings.parked)
+            for level in LEVELS:
+                self.pod_trust.set(pod, level, to=float(level == holdings.trust.level))
+            self.event_lag.set(pod, to=max(stream.lag_s for stream in streams))
+            feeds = [stream.feed for stream in streams]
+            self.event_batches.set(pod, to=sum(stream.batches for stream in streams))
+            self.event_gaps.set(pod, to=sum(feed.gaps for feed in feeds))
+            self.events_lost.set(pod, to=sum(feed.lost for feed in feeds))
+            self.event_restarts.set(pod, to=sum(feed.restarts for feed in feeds))
+
+    def read_tokens(self, tokens: PromptTokens) -> None:
+        """Set which models' tokens are made here, before a scrape."""
+        for name, model in tokens.models.items():
+            self.tokens_known.set(name, to=float(model.trouble is None))

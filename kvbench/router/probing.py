@@ -12,6 +12,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from kvbench.router.fetch import fetch
+from kvbench.router.introduction import introduce
 from kvbench.router.models import read_models
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ async def _probe(fleet: Fleet, pod: Pod, timeout_s: float) -> bool:
     was_down = pod.down
     fleet.membership.probed(pod, why, refused=answer.refused)
     if answer.refused:
-        fleet.policies.forget(pod.name)
+        fleet.forget(pod.name)
     if pod.down != was_down:
         logger.warning("%s is %s", pod.name, f"down: {why}" if pod.down else "up again")
     return why is None
@@ -65,3 +66,5 @@ async def _ask_models(fleet: Fleet, pod: Pod, timeout_s: float) -> None:
     models = read_models(answer.body) if answer.status == HTTPStatus.OK else None
     if fleet.models.learned(pod.name, models):
         logger.warning("%s now serves %s", pod.name, ", ".join(models or ()) or "no model")
+    if models is not None and pod.name in fleet.index.ledger.streams:
+        await introduce(fleet, pod, models, timeout_s)

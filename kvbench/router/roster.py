@@ -13,21 +13,37 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvbench.router.address import parse_address
+from kvbench.zmqfeed.sources import parse_pod
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kvbench.router.address import Address
+    from kvbench.zmqfeed.sources import EventSource
 
 PEOPLE = "admin"
 
 
 class Roster:
-    """The pods that are wanted."""
+    """The pods that are wanted.
+
+    Attributes:
+        sources: Where their KV events come from, by name, for those that say so.
+    """
 
     def __init__(self) -> None:
         self._named: dict[str, dict[str, Address]] = {PEOPLE: {}}
         self._removed: set[str] = set()
+        self.sources: dict[str, EventSource] = {}
+
+    def _take(self, text: str) -> Address:
+        """Return the address in what is said of a pod; remember where its KV events come from."""
+        url, source = parse_pod(text)
+        address = parse_address(url)
+        self.sources.pop(address.name, None)
+        if source is not None:
+            self.sources[address.name] = source
+        return address
 
     def name(self, source: str, urls: Iterable[str]) -> None:
         """Take a source's pods for those that it names now.
@@ -35,7 +51,7 @@ class Roster:
         Raises:
             InputError: One of them is no URL of a pod; nothing has changed.
         """
-        addresses = [parse_address(url) for url in urls]
+        addresses = [self._take(url) for url in urls]
         self._named[source] = {address.name: address for address in addresses}
         self._removed &= {name for named in self._named.values() for name in named}
 
@@ -45,7 +61,7 @@ class Roster:
         Raises:
             InputError: That is no URL of a pod.
         """
-        address = parse_address(url)
+        address = self._take(url)
         self._named[PEOPLE][address.name] = address
         self._removed.discard(address.name)
         return address.name

@@ -8,6 +8,8 @@
 | `POST /reset_prefix_cache` | by all pods: 200 if all answer 200; policies forget |
 | `GET /health` | 200 if any pod is offered, else 503 |
 | `GET /pods` | what is known of each pod |
+| `GET /decisions?limit=100` | the last decisions, the newest first, and what came of them |
+| `GET /decisions/ID` | those on the request of that id |
 | `GET /metrics` | the router's part of the metric catalogue |
 
 Anything else is 404. A prompt that is not JSON is refused with 400, before any pod is asked.
@@ -18,38 +20,52 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qs
 
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from kvbench.clock import utc as utc_now
 from kvbench.errors import InputError
 from kvbench.http.server import Server, serve
+from kvbench.kvcache.ledger import Ledger
 from kvbench.policies.decision import RouteRequest
 from kvbench.policies.names import DEFAULT
 from kvbench.router.address import parse_address
 from kvbench.router.answers import answer_json, refuse
+from kvbench.router.books import Books, WatchedIndex
 from kvbench.router.fetch import Answer, fetch
 from kvbench.router.fleet import Fleet, Policies
 from kvbench.router.forward import Forwarding, Limits
+from kvbench.router.journal import Journal
 from kvbench.router.keys import BodyError, read_prompt
 from kvbench.router.membership import Membership
 from kvbench.router.probing import probe_for_ever
 from kvbench.router.roster import Roster
+from kvbench.router.tokens import PromptTokens
+from kvbench.zmqfeed.sources import parse_pod
+from kvbench.zmqfeed.subscriber import Subscriber
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
+    from pathlib import Path
 
     from kvbench.clock import Clock
     from kvbench.http.server import Exchange
     from kvbench.policies.decision import Policy
     from kvbench.router.address import Address
+    from kvbench.router.keys import Prompt
+    from kvbench.router.tokens import Reading
 
 logger = logging.getLogger(__name__)
 
 _ROUTED = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses"})
 _PASSED = frozenset({"/tokenize", "/detokenize"})
+_MOST_AT_ONCE = 4096  # characters: encoding them takes a millisecond
+_MOST_SHOWN = 1000
 _MOST_BODY = 256 * 2**20  # a long prompt with pictures in it
 
 
@@ -64,6 +80,9 @@ class Settings:
         limits: How long a pod may take.
         probe_every_s: Seconds between two probes of a pod; 0 is never.
         probe_timeout_s: Seconds that a probe may take.
+        tokenizer: Directory of the models' tokenizer; None takes each model's own root.
+        shadows: Policies that follow the traffic without serving it.
+        decision_log: File that gets a line for each decision.
     """
 
     policy: str = DEFAULT
@@ -72,6 +91,9 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     probe_every_s: float = 1.0
     probe_timeout_s: float = 5.0
+    tokenizer: Path | None = None
+    shadows: tuple[str, ...] = ()
+    decision_log: Path | None = None
 
 
 class Router:
@@ -81,21 +103,34 @@ class Router:
         pods: Their URLs.
         settings: How it behaves.
         clock: What time it is.
+        utc: Calendar seconds.
 
     Raises:
-        InputError: A URL is none, or there is no such policy.
+        InputError: A URL is none, or there is no such policy; or a file of the settings is wrong.
     """
 
-    def __init__(self, pods: Sequence[str], settings: Settings, clock: Clock) -> None:
+    def __init__(
+        self,
+        pods: Sequence[str],
+        settings: Settings,
+        clock: Clock,
+        utc: Callable[[], float] = lambda: utc_now().timestamp(),
+    ) -> None:
         self._settings = settings
         self.roster = Roster()
         self.roster.name("--pod", _once(pods))
+        index = WatchedIndex(Ledger(utc), clock)
+        tokens, journal = PromptTokens(settings.tokenizer), Journal(settings.decision_log)
         self.fleet = Fleet(
             Membership(),
-            Policies(settings.policy, settings.seed),
+            Policies(settings.policy, settings.seed, index),
             settings.limits,
             clock,
+            Books(index, tokens, journal, utc),
         )
+        self.fleet.account.shadow(settings.shadows, settings.policy, settings.seed)
+        self._subscriber: Subscriber | None = None
+        self._encoding = ThreadPoolExecutor(2, "tokenise")
         self._numbers = itertools.count()
         self._tasks: set[asyncio.Task[None]] = set()
         self._probes: dict[str, asyncio.Task[None]] = {}
@@ -108,6 +143,7 @@ class Router:
             TargetError: The address cannot be bound.
         """
         self._server = await serve(self.handle, host, port, max_body=_MOST_BODY)
+        self._subscriber = Subscriber(self.fleet.index.ledger)
         self.gather_pods()
         self._spawn(self._sweep())
         return self._server.url
@@ -121,6 +157,10 @@ class Router:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for pool in self.fleet.pools.values():
             pool.close()
+        self._encoding.shutdown(wait=False, cancel_futures=True)
+        if self._subscriber is not None:
+            self._subscriber.close()
+        self.fleet.account.journal.close()
 
     def gather_pods(self) -> None:
         """Take in the pods that the roster wants and are not there; send the others away."""
@@ -134,6 +174,9 @@ class Router:
     def _gain(self, address: Address) -> None:
         """Take in a pod."""
         pod = self.fleet.add(address)
+        source = self.roster.sources.get(pod.name)
+        if source is not None and self._subscriber is not None:
+            self._subscriber.follow(pod.name, source)
         every_s, timeout_s = self._settings.probe_every_s, self._settings.probe_timeout_s
         if every_s > 0:
             work = probe_for_ever(self.fleet, pod, every_s, timeout_s)
@@ -143,6 +186,8 @@ class Router:
         """Send a pod away: it gets no more requests, and those that it has end."""
         if name in self._probes:
             self._probes.pop(name).cancel()
+        if self._subscriber is not None:
+            self._subscriber.drop(name)
         self.fleet.remove(name)
 
     def handle(self, exchange: Exchange) -> None:
@@ -151,7 +196,7 @@ class Router:
         if request.path in _ROUTED and request.method == "POST":
             self._route(exchange)
         elif request.path.startswith("/v1/") or request.path in _PASSED:
-            nothing = RouteRequest(self._identity(dict(request.headers)), "", (), 1, 0)
+            nothing = RouteRequest(self._identity(request.head.named), "", (), 1, 0)
             Forwarding(self.fleet, exchange, nothing, None, self.fleet.policies.balance).begin()
         elif request.path == "/reset_prefix_cache":
             if request.method == "POST":
@@ -165,16 +210,46 @@ class Router:
 
     def _route(self, exchange: Exchange) -> None:
         """Send a prompt where the policy says."""
-        headers = dict(exchange.request.headers)
+        headers = exchange.request.head.named
         try:
             policy = self._policy(headers.get(b"x-kvbench-policy"))
+            began = self.fleet.clock.now()
             prompt = read_prompt(exchange.request.body)
+            self.fleet.meters.stages.observe("parse", value=self.fleet.clock.now() - began)
         except (BodyError, InputError) as error:
             self._refuse(exchange, HTTPStatus.BAD_REQUEST, str(error))
             return
         ratio = self.fleet.bytes_per_token.of(prompt.model)
         session = headers.get(b"x-session-id", b"").decode("latin-1")
         request = prompt.request(self._identity(headers), session, ratio)
+        reading = self.fleet.read(exchange.request.body, prompt)
+        if reading is None:
+            Forwarding(self.fleet, exchange, request, prompt, policy).begin()
+        elif reading.characters <= _MOST_AT_ONCE:
+            began = self.fleet.clock.now()
+            encoded = reading.encode()
+            self.fleet.meters.stages.observe("tokenise", value=self.fleet.clock.now() - began)
+            request = self.fleet.exactly(request, prompt, reading, encoded)
+            Forwarding(self.fleet, exchange, request, prompt, policy).begin()
+        else:
+            self._spawn(self._route_later(exchange, request, prompt, policy, reading))
+
+    async def _route_later(
+        self,
+        exchange: Exchange,
+        request: RouteRequest,
+        prompt: Prompt,
+        policy: Policy,
+        reading: Reading,
+    ) -> None:
+        """Send a prompt where the policy says, when it is tokenised: not here, as it is long."""
+        loop, began = asyncio.get_running_loop(), self.fleet.clock.now()
+        encoded = await loop.run_in_executor(self._encoding, reading.encode)
+        self.fleet.meters.stages.observe("tokenise", value=self.fleet.clock.now() - began)
+        if exchange.closed:
+            self.fleet.meters.requests.add("", "gone")
+            return
+        request = self.fleet.exactly(request, prompt, reading, encoded)
         Forwarding(self.fleet, exchange, request, prompt, policy).begin()
 
     def _policy(self, wanted: bytes | None) -> Policy:
@@ -208,8 +283,18 @@ class Router:
                     self._refuse(exchange, HTTPStatus.SERVICE_UNAVAILABLE, sentence)
             case "/pods":
                 answer_json(exchange, {"pods": fleet.membership.listing(now)})
+            case "/decisions":
+                answer_json(exchange, {"decisions": fleet.account.journal.latest(_most(exchange))})
+            case path if path.startswith("/decisions/"):
+                found = fleet.account.journal.of(path.removeprefix("/decisions/"))
+                if found:
+                    answer_json(exchange, {"decisions": found})
+                else:
+                    self._refuse(exchange, HTTPStatus.NOT_FOUND, "No such decision is kept.")
             case "/metrics":
                 fleet.meters.read_pods(fleet.membership, now)
+                fleet.meters.read_ledger(fleet.index.ledger)
+                fleet.meters.read_tokens(fleet.tokens)
                 exchange.respond(200, generate_latest(fleet.meters.registry), CONTENT_TYPE_LATEST)
             case _:
                 return False
@@ -232,7 +317,7 @@ class Router:
             )
         )
         for pod in pods:
-            self.fleet.policies.forget(pod.name)
+            self.fleet.forget(pod.name)
         if all(answer.status == HTTPStatus.OK for answer in answers):
             answer_json(exchange, {"success": all(_agrees(answer) for answer in answers)})
             return
@@ -250,6 +335,9 @@ class Router:
         while True:
             await asyncio.sleep(tick)
             self.fleet.sweep()
+            self.fleet.account.journal.flush()
+            if self._subscriber is not None:
+                self._subscriber.sweep()
 
     def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         """Run something beside the server, for as long as the server."""
@@ -269,11 +357,17 @@ def _once(pods: Sequence[str]) -> Sequence[str]:
         raise InputError(
             "--pod: expected at least one pod, got none", hint="--pod http://127.0.0.1:8000"
         )
-    names = [parse_address(pod).name for pod in pods]
+    names = [parse_address(parse_pod(pod)[0]).name for pod in pods]
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"--pod: {name} is given twice")
     return pods
+
+
+def _most(exchange: Exchange) -> int:
+    """Return how many decisions are asked for: `?limit=`, or 100."""
+    values = parse_qs(exchange.request.query).get("limit", ["100"])
+    return min(int(values[0]), _MOST_SHOWN) if values[0].isdecimal() else 100
 
 
 def _agrees(answer: Answer) -> bool:

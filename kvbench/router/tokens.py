@@ -33,7 +33,7 @@ from kvbench.text.prefix_store import PrefixStore
 from kvbench.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from kvbench.text.prefix_store import Lookup
 
@@ -230,6 +230,10 @@ class PromptTokens:
         self._given = None if tokenizer is None else Tokenizer.load(tokenizer)
         self.models: dict[str, ModelTokens] = {}
         self._without: set[str] = set()
+
+    def knows(self, names: Iterable[str]) -> bool:
+        """Return whether nothing new would be learned of these models."""
+        return all(name in self.models or name in self._without for name in names)
 
     def learn(self, entries: Mapping[str, Mapping[str, object]]) -> list[ModelTokens]:
         """Take note of models as a pod lists them; return those that are new and have tokens.

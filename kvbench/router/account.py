@@ -1,0 +1,254 @@
+"""Keeps account of decisions: what each was made of, what it cost, what came of it. Pure.
+
+For each decision: an entry of the journal, the regret, and what shadow policies would have done.
+For each request that has ended: what was predicted against what was delivered, with the cause;
+whether the pod counted the same tokens; and the rates at which pods work, learned from all answers,
+whatever the policy.
+
+Regret is counted in outcomes, not in scores: the expected time to first token at the chosen pod,
+less that at the best of the pods offered, by what they really held. Where one of them is not exact
+there is no true state to compare with, and no regret.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from kvbench.policies.prediction import Evidence, cause_of
+from kvbench.policies.rates import Rates
+from kvbench.policies.shadow import DEFAULT_BLOCKS, Shadow
+from kvbench.router.journal import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kvbench.policies.decision import Decision, Outcome, PodState, RouteRequest
+    from kvbench.router.books import WatchedIndex
+    from kvbench.router.journal import Journal
+    from kvbench.router.meters import Meters
+    from kvbench.router.tokens import PromptTokens
+
+_MOST_EVICTED = 20_000  # of which it is remembered that they were evicted, per pod
+
+
+class Evictions:
+    """The blocks that were evicted last, by pod; an observer of the ledger.
+
+    Attributes:
+        count: How many there were, over all pods: a clock of their own.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._pods: dict[str, OrderedDict[int, int]] = {}
+
+    def since(self, pod: str, block: int, count: int) -> bool:
+        """Return whether a pod has evicted a block since there were so many evictions."""
+        gone = self._pods.get(pod)
+        return gone is not None and gone.get(block, -1) >= count
+
+    def forget(self, pod: str) -> None:
+        """Forget a pod that is gone."""
+        self._pods.pop(pod, None)
+
+    def begins(self, pod: str, at: float, *, replayed: bool) -> None:
+        """Take no note of a batch."""
+
+    def extended(self, pod: str, block: int, blocks: int) -> None:
+        """Take no note of a use."""
+
+    def stored(self, pod: str, block: int, parent: int, holders: int) -> None:
+        """Take no note of a new block."""
+
+    def removed(self, pod: str, block: int, holders: int, *, evicted: bool) -> None:  # noqa: ARG002
+        """Take note of an eviction."""
+        if not evicted:
+            return
+        gone = self._pods.setdefault(pod.partition(" rank ")[0], OrderedDict())
+        gone[block] = self.count
+        gone.move_to_end(block)
+        self.count += 1
+        if len(gone) > _MOST_EVICTED:
+            gone.popitem(last=False)
+
+
+class _Open(msgspec.Struct, frozen=True):
+    """A decision whose request is under way."""
+
+    record: Record
+    evictions: int  # so far
+    held: int | None  # blocks on the chosen pod; None where that is not known
+    waiting_tokens: int
+    in_flight: int
+
+
+class Account:
+    """The books.
+
+    Args:
+        index: What pods hold by their own account.
+        tokens: The models whose tokens are known.
+        meters: What is counted.
+        journal: The last decisions.
+        utc: Calendar seconds.
+
+    Attributes:
+        journal: As given.
+        rates: What prefill takes, and a request beside it.
+        evictions: To be told of evictions.
+        capacities: Blocks of each pod, where it has said.
+    """
+
+    def __init__(
+        self,
+        index: WatchedIndex,
+        tokens: PromptTokens,
+        meters: Meters,
+        journal: Journal,
+        *,
+        utc: Callable[[], float],
+    ) -> None:
+        self._index = index
+        self._ledger = index.ledger
+        self._tokens = tokens
+        self._meters = meters
+        self._utc = utc
+        self._open: dict[str, _Open] = {}
+        self._shadows: dict[str, tuple[str, Shadow]] = {}
+        self.journal = journal
+        self.rates = Rates()
+        self.evictions = Evictions()
+        self.capacities: dict[str, int] = {}
+
+    def shadow(self, names: Sequence[str], serving: str, seed: int) -> None:
+        """Begin to follow the traffic with these policies, and with the one that serves.
+
+        Raises:
+            InputError: There is no policy of one of these names.
+        """
+        for name in dict.fromkeys(names):
+            self._shadows[f"shadow {name}"] = (name, Shadow(name, seed, self.rates))
+        if names:
+            self._shadows["serving"] = (serving, Shadow(None, seed, self.rates))
+
+    def decided(
+        self, request: RouteRequest, decision: Decision, pods: Sequence[PodState], now: float
+    ) -> None:
+        """Take note of a decision among `pods`, before the request counts on its pod."""
+        names = [pod.name for pod in pods]
+        size, ledger = request.hash_tokens, self._ledger
+        held = self._index.again(request.hashes, size, names) if size else {}
+        record = Record(
+            request.id,
+            self._utc(),
+            request.model,
+            decision,
+            request.prompt_tokens,
+            size,
+            held,
+            {
+                pod.name: self._ttft(request, held[pod.name], pod)
+                for pod in pods
+                if pod.name in held
+            },
+            {name: ledger.trust(name).level for name in names if name not in held}
+            if ledger.streams
+            else {},
+        )
+        if len(record.ttfts) == len(pods):
+            best = min(record.ttfts.values())
+            record.regret_s = record.ttfts[decision.pod] - best
+            self._meters.regret.observe(decision.policy, value=record.regret_s)
+        chosen = next(pod for pod in pods if pod.name == decision.pod)
+        self._open[request.id] = _Open(
+            record,
+            self.evictions.count,
+            held.get(decision.pod),
+            chosen.in_flight_prefill_tokens,
+            chosen.in_flight,
+        )
+        self.journal.begin(record)
+        self._follow(request, names, decision.pod, now)
+
+    def finished(
+        self, request: RouteRequest, decision: Decision, outcome: Outcome, now: float
+    ) -> None:
+        """Take note of what became of a request."""
+        for _, shadow in self._shadows.values():
+            shadow.ended(request, now)
+        begun = self._open.pop(request.id, None)
+        if begun is None:
+            return
+        record = begun.record
+        record.ttft_s = outcome.ttft_s
+        record.pod_prompt_tokens = outcome.prompt_tokens
+        record.cached_tokens = outcome.cached_tokens
+        if outcome.cached_tokens is not None and outcome.prompt_tokens is not None:
+            self._compare(request, decision, outcome, begun)
+        self.journal.complete(record)
+
+    def forget(self, pod: str) -> None:
+        """Take note that a pod has lost its cache."""
+        for _, shadow in self._shadows.values():
+            shadow.forget(pod)
+
+    def _ttft(self, request: RouteRequest, held: int, pod: PodState) -> float:
+        """Return the seconds to first token to expect on a pod that holds so many blocks."""
+        uncached = max(request.prompt_tokens - held * request.hash_tokens, 0)
+        return self.rates.expected_s(pod.in_flight_prefill_tokens + uncached, pod.in_flight)
+
+    def _follow(self, request: RouteRequest, pods: Sequence[str], served: str, now: float) -> None:
+        """Let the shadows decide, and count what they expect."""
+        blocks = self.capacities.get(served, DEFAULT_BLOCKS)
+        for role, (name, shadow) in self._shadows.items():
+            expected = shadow.place(request, pods, served, blocks, now)
+            labels = (name, role.partition(" ")[0])
+            self._meters.shadow_prompt_tokens.add(*labels, by=request.prompt_tokens)
+            self._meters.shadow_cached_tokens.add(*labels, by=expected.cached_tokens)
+            self._meters.shadow_ttft.observe(*labels, value=expected.ttft_s)
+
+    def _compare(
+        self, request: RouteRequest, decision: Decision, outcome: Outcome, begun: _Open
+    ) -> None:
+        """Compare what was predicted with what was delivered, and learn."""
+        assert outcome.cached_tokens is not None
+        assert outcome.prompt_tokens is not None
+        pod, block = decision.pod, max(request.hash_tokens, 1)
+        missing = outcome.cached_tokens // block
+        first = request.hashes[missing] if missing < len(request.hashes) else None
+        cause = cause_of(
+            Evidence(
+                exact=begun.held is not None,
+                predicted=decision.matched_tokens,
+                delivered=outcome.cached_tokens,
+                our_tokens=request.prompt_tokens,
+                their_tokens=outcome.prompt_tokens,
+                block=block,
+                indexed=(begun.held or 0) * block,
+                evicted=first is not None and self.evictions.since(pod, first, begun.evictions),
+                copies=0 if first is None else self._ledger.copies(pod, first),
+                exact_still=self._ledger.trust(pod).level == "exact",
+            )
+        )
+        begun.record.cause = cause
+        self._meters.predictions.add(cause)
+        difference = outcome.cached_tokens - decision.matched_tokens
+        if difference:
+            direction = "more" if difference > 0 else "less"
+            self._meters.prediction_error.add(cause, direction, by=abs(difference))
+        if cause == "duplicate":
+            self._ledger.correct(pod, request.hashes, missing)
+        if request.hash_tokens:
+            self._count(request, outcome.prompt_tokens)
+        if outcome.ttft_s is not None and (self._shadows or self._ledger.streams):
+            own = max(outcome.prompt_tokens - outcome.cached_tokens, 0)
+            self.rates.observe(begun.waiting_tokens + own, begun.in_flight, outcome.ttft_s)
+
+    def _count(self, request: RouteRequest, theirs: int) -> None:
+        """Compare our count of the prompt with the pod's."""
+        model = self._tokens.models.get(request.model)
+        if model is not None and not model.count(request.prompt_tokens, theirs):
+            self._meters.miscounted.add(request.model)

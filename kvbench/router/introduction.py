@@ -1,0 +1,67 @@
+"""What is asked of a pod once, when it is met: how its tokens are made, how large its cache is.
+
+Its tokenizer is read from this machine, and two probes of the pod's own `/tokenize` say whether it
+is the same; a pod that does not serve that path is believed until its counts differ. The size of
+its cache is for shadow policies, whose virtual pods have the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from kvbench.router.fetch import fetch
+from kvbench.text.agreement import PROBE_CHAT, PROBE_TEXT, chat_difference, text_difference
+
+if TYPE_CHECKING:
+    from kvbench.router.fleet import Fleet
+    from kvbench.router.membership import Pod
+    from kvbench.router.models import Entry
+    from kvbench.router.tokens import ModelTokens
+
+_BLOCKS = re.compile(rb'^vllm:cache_config_info\{.*\bnum_gpu_blocks="(\d{1,12})"', re.MULTILINE)
+
+
+class _Tokens(msgspec.Struct):
+    tokens: list[int]
+
+
+async def introduce(fleet: Fleet, pod: Pod, models: dict[str, Entry], timeout_s: float) -> None:
+    """Get to know a pod, and the models of its that are not known yet."""
+    if fleet.tokens.knows(models):
+        return
+    loop = asyncio.get_running_loop()
+    for model in await loop.run_in_executor(None, fleet.tokens.learn, models):
+        difference = await _difference(fleet, pod, model, timeout_s)
+        if difference is not None:
+            model.distrust(difference)
+    answer = await fetch(fleet.pools[pod.name], pod.address, "GET", "/metrics", timeout_s)
+    found = _BLOCKS.search(answer.body)
+    if found is not None:
+        fleet.account.capacities[pod.name] = int(found[1])
+
+
+async def _difference(fleet: Fleet, pod: Pod, model: ModelTokens, timeout_s: float) -> str | None:
+    """Return how a pod's tokens differ from ours, None if they do not or it does not say."""
+    text = {"model": model.name, "prompt": PROBE_TEXT}
+    chat = {"model": model.name, "messages": list(PROBE_CHAT)}
+    for question, compare in ((text, text_difference), (chat, chat_difference)):
+        if question is chat and not model.tokenizer.has_chat_template:
+            continue
+        body = msgspec.json.encode(question)
+        pool = fleet.pools[pod.name]
+        answer = await fetch(pool, pod.address, "POST", "/tokenize", timeout_s, body=body)
+        if answer.status != HTTPStatus.OK:
+            continue
+        try:
+            theirs = msgspec.json.decode(answer.body, type=_Tokens).tokens
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            continue
+        difference = compare(model.tokenizer, theirs)
+        if difference is not None:
+            return difference
+    return None

@@ -1,0 +1,210 @@
+"""What was decided, why, and what came of it: the last decisions, kept to be asked for.
+
+An entry is made when a pod has been chosen and completed when the request has ended. The last so
+many are kept in memory; where a file is given, each becomes a line of it when it is complete. A
+request that was tried on several pods has an entry for each.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from kvbench.errors import InputError
+from kvbench.policies.decision import Decision  # noqa: TC001 - a struct's annotation
+from kvbench.policies.prediction import Cause  # noqa: TC001 - a struct's annotation
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import BinaryIO
+
+_MOST_KEPT = 1000
+
+
+class Option(msgspec.Struct, frozen=True):
+    """A pod that could have been chosen.
+
+    Attributes:
+        pod: Its name.
+        matched_tokens: Prompt tokens that the policy took for cached there.
+        cost: The policy's figure; less is better.
+        terms: What the cost is made of.
+        trust: Whether what it holds is known: "exact", "degraded", "cold".
+        held_tokens: Prompt tokens that it held by its own account; None where that is not exact.
+        expected_ttft_s: Seconds to first token that were to be expected there, if it is exact.
+    """
+
+    pod: str
+    matched_tokens: int
+    cost: float
+    terms: dict[str, float]
+    trust: str
+    held_tokens: int | None = None
+    expected_ttft_s: float | None = None
+
+
+class Entry(msgspec.Struct, kw_only=True):
+    """A decision, and what came of it.
+
+    Attributes:
+        id: The request's id.
+        at: When it was decided, calendar seconds.
+        model: The model asked for.
+        pod: The chosen pod.
+        policy: Who chose.
+        reason: Why, in one word.
+        prompt_tokens: As the router counted or estimated them.
+        exact: Whether the tokens are known, so that pods could be matched exactly.
+        predicted_tokens: Cached tokens that were predicted.
+        candidates: All that could have been chosen, the cheapest first.
+        regret_s: Expected seconds to first token there, less those at the best pod, by what the
+            pods really held; None where that is not known of every pod.
+        done: Whether the request has ended.
+        ttft_s: Seconds to its first token; None where that cannot be told.
+        pod_prompt_tokens: Prompt tokens as the pod counted them.
+        cached_tokens: Of these, found in its cache.
+        cause: Why that is not what was predicted; "none" if it is.
+    """
+
+    id: str
+    at: float
+    model: str
+    pod: str
+    policy: str
+    reason: str
+    prompt_tokens: int
+    exact: bool
+    predicted_tokens: int
+    candidates: list[Option]
+    regret_s: float | None = None
+    done: bool = False
+    ttft_s: float | None = None
+    pod_prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    cause: Cause | None = None
+
+
+class Record(msgspec.Struct):
+    """A decision as it is kept; making its entry takes longer, and few are ever looked at.
+
+    Attributes:
+        id: The request's id.
+        at: Calendar seconds.
+        model: The model asked for.
+        decision: The decision.
+        prompt_tokens: As counted or estimated.
+        block: Tokens per block that pods were matched in; 0 where tokens are not known.
+        held: Blocks of the prompt that pods held, of those that are exact.
+        ttfts: Expected seconds to first token there.
+        trusts: How far the others are believed.
+        regret_s: See `Entry`; so are the rest.
+    """
+
+    id: str
+    at: float
+    model: str
+    decision: Decision
+    prompt_tokens: int
+    block: int
+    held: dict[str, int]
+    ttfts: dict[str, float]
+    trusts: dict[str, str]
+    regret_s: float | None = None
+    done: bool = False
+    ttft_s: float | None = None
+    pod_prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    cause: Cause | None = None
+
+    def entry(self) -> Entry:
+        """Return it as it is shown."""
+        decision, held = self.decision, self.held
+        options = [
+            Option(
+                one.pod,
+                one.matched_tokens,
+                one.cost,
+                one.terms,
+                "exact" if one.pod in held else self.trusts.get(one.pod, "cold"),
+                held[one.pod] * self.block if one.pod in held else None,
+                self.ttfts.get(one.pod),
+            )
+            for one in sorted(decision.candidates, key=lambda one: one.cost)
+        ]
+        return Entry(
+            id=self.id,
+            at=self.at,
+            model=self.model,
+            pod=decision.pod,
+            policy=decision.policy,
+            reason=decision.reason,
+            prompt_tokens=self.prompt_tokens,
+            exact=self.block > 0,
+            predicted_tokens=decision.matched_tokens,
+            candidates=options,
+            regret_s=self.regret_s,
+            done=self.done,
+            ttft_s=self.ttft_s,
+            pod_prompt_tokens=self.pod_prompt_tokens,
+            cached_tokens=self.cached_tokens,
+            cause=self.cause,
+        )
+
+
+class Journal:
+    """The last decisions.
+
+    Args:
+        file: Where each is written too, a JSON line each.
+        most: How many are kept in memory.
+
+    Raises:
+        InputError: The file cannot be written.
+    """
+
+    def __init__(self, file: Path | None = None, most: int = _MOST_KEPT) -> None:
+        self._records: deque[Record] = deque(maxlen=most)
+        self._file: BinaryIO | None = None
+        if file is not None:
+            try:
+                self._file = file.open("ab", buffering=2**16)
+            except OSError as error:
+                raise InputError(
+                    f"--decision-log {file}: cannot be written: {error.strerror}",
+                    hint="give a file in a directory that exists",
+                ) from None
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def begin(self, record: Record) -> None:
+        """Keep a decision."""
+        self._records.append(record)
+
+    def complete(self, record: Record) -> None:
+        """Take note that a request has ended; write its line."""
+        record.done = True
+        if self._file is not None:
+            self._file.write(msgspec.json.encode(record.entry()) + b"\n")
+
+    def of(self, identity: str) -> list[Entry]:
+        """Return the decisions on a request, in their order; none if it is not known any more."""
+        return [record.entry() for record in self._records if record.id == identity]
+
+    def latest(self, most: int) -> list[Entry]:
+        """Return the last decisions, the newest first."""
+        return [record.entry() for record in itertools.islice(reversed(self._records), most)]
+
+    def flush(self) -> None:
+        """Have what was written arrive in the file."""
+        if self._file is not None:
+            self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None

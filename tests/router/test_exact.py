@@ -1,0 +1,318 @@
+"""Exact routing, whole: simulated pods that publish, a router that hears them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+
+import pytest
+from fakes_pod import NOW, make_config, running_pod
+from router.fakes import CHAT, chat, run
+from router.fakes import ask as ask_plainly
+
+from kvbench.clock import WallClock
+from kvbench.metrics.router import METRICS
+from kvbench.pod.publisher import EventsConfig, Publisher
+from kvbench.router.service import Router, Settings
+from kvbench.text.tokenizer import SHIPPED
+
+FAMILIES = (
+    "index_blocks", "pod_trust", "event_batches_total", "event_lag", "predictions",
+    "regret", "tokens_known", "shadow",
+)  # fmt: skip
+
+
+async def ask(url, method, target, body=b"", *headers):
+    """Ask over a connection of its own; what is sent is JSON."""
+    kind = ("content-type: application/json",) if body else ()
+    return await ask_plainly(url, method, target, body, *headers, *kind)
+
+
+class House(contextlib.AsyncExitStack):
+    """Simulated pods that publish KV events, and a router that follows them."""
+
+    def __init__(self, pods=2, faults=(), *, replay=True, **settings):
+        super().__init__()
+        self.count, self.faults, self.replay = pods, faults, replay
+        self.settings = Settings(**{"policy": "prefix_precise", "probe_every_s": 0.01} | settings)
+        self.router: Router
+        self.url = ""
+        self.pods, self.publishers = [], []
+
+    async def __aenter__(self):
+        """Start everything; wait until each pod is known exactly, and its tokens."""
+        await super().__aenter__()
+        try:
+            return await self.start()
+        except BaseException:
+            await self.aclose()
+            raise
+
+    async def start(self):
+        """Start everything."""
+        texts = []
+        for _ in range(self.count):
+            config = EventsConfig(
+                enable_kv_cache_events=True,
+                endpoint="tcp://127.0.0.1:*",
+                replay_endpoint="tcp://127.0.0.1:*",
+            )
+            publisher = Publisher(config, "map", lambda: NOW)
+            self.publishers.append(publisher)
+            pod = await self.enter_async_context(
+                running_pod(
+                    make_config(max_model_len=8192, num_gpu_blocks=400),
+                    publisher=publisher,
+                    faults=self.faults,
+                )
+            )
+            self.pods.append(pod)
+            replay = f",replay={publisher.replay_endpoint}" if self.replay else ""
+            texts.append(f"{pod.url},events={publisher.endpoint}{replay}")
+        self.router = Router(texts, self.settings, WallClock(), lambda: NOW + 0.5)
+        self.url = await self.router.start("127.0.0.1", 0)
+        self.push_async_callback(self.router.stop, 0.5)
+        self.ledger = self.router.fleet.index.ledger
+        await self.until(lambda: "tiny" in self.router.fleet.tokens.models)
+        await self.until(lambda: len(self.router.fleet.account.capacities) == 1)
+        return self
+
+    async def until(self, holds):
+        """Wait until something holds."""
+        while not holds():  # noqa: ASYNC110 - the product has no event for this
+            await asyncio.sleep(0.002)
+
+    def trusts(self):
+        """Return how far each pod is believed."""
+        return [self.ledger.trust(name).level for name in self.ledger.streams]
+
+    async def ask(self, body, *headers, path=CHAT):
+        """Ask the router; return the pod, the predicted and the delivered cached tokens."""
+        heard = sum(s.batches for streams in self.ledger.streams.values() for s in streams)
+        reply = await ask(self.url, "POST", path, body, *headers)
+        assert reply.status == 200, reply.body
+        usage = reply.json()["usage"]
+        cached = usage["prompt_tokens_details"]["cached_tokens"]
+        if usage["prompt_tokens"] - cached >= 32:
+            await self.until(
+                lambda: (
+                    heard
+                    < sum(s.batches for streams in self.ledger.streams.values() for s in streams)
+                )
+            )
+        return (
+            reply.headers["x-kvbench-pod"],
+            int(reply.headers["x-kvbench-predicted-tokens"]),
+            cached,
+        )
+
+    async def decisions(self, path="/decisions"):
+        """Return the decisions that the router shows."""
+        return (await ask(self.url, "GET", path)).json()["decisions"]
+
+
+def conversation(turns, word="river ", **fields):
+    """Return the body of a conversation."""
+    texts = [f"{number} " + word * 60 for number in range(2 * turns)]
+    return chat(*texts, **{"model": "tiny", "max_tokens": 2, **fields})
+
+
+def test_what_is_predicted_is_what_is_delivered_turn_by_turn():
+    """On the pod that has it; the first is routed before any block is known."""
+
+    async def case():
+        async with House() as house:
+            pod, *_ = await house.ask(conversation(1))
+            for turn in range(2, 5):
+                where, predicted, cached = await house.ask(conversation(turn))
+                assert (where, predicted) == (pod, cached)
+                assert cached > 0
+            entry = (await house.decisions())[0]
+            assert (entry["exact"], entry["cause"], entry["regret_s"]) == (True, "none", 0.0)
+            assert [c["trust"] for c in entry["candidates"]] == ["exact", "exact"]
+            assert entry["candidates"][0]["held_tokens"] == entry["cached_tokens"]
+
+    run(case)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_long_prompts_are_tokenised_off_the_loop_and_come_out_the_same(stream):
+    """More than 4,096 characters at once."""
+
+    async def case():
+        async with House(1) as house:
+            await house.ask(conversation(1))
+            body = conversation(2, word="stone bridge ", stream=stream, n=1)
+            if stream:
+                reply = await ask(house.url, "POST", CHAT, body)
+                assert reply.status == 200
+            else:
+                await house.ask(body)
+            _, predicted, cached = await house.ask(conversation(2, word="stone bridge "))
+            assert predicted == cached > 100
+
+    run(case)
+
+
+def test_texts_and_token_ids_are_matched_too():
+    """The same tokens, asked for as text and as ids, share their blocks."""
+
+    async def case():
+        async with House(1) as house:
+            text = "the garden by the river " * 30
+            body = {"model": "tiny", "prompt": text, "max_tokens": 1}
+            await house.ask(json.dumps(body).encode(), path="/v1/completions")
+            for _ in range(2):
+                _, predicted, cached = await house.ask(
+                    json.dumps(body).encode(), path="/v1/completions"
+                )
+                assert predicted == cached > 0
+            model = house.router.fleet.tokens.models["tiny"]
+            ids = model.tokenizer.encode(text, add_special_tokens=True)
+            body["prompt"] = ids
+            _, predicted, cached = await house.ask(
+                json.dumps(body).encode(), path="/v1/completions"
+            )
+            assert predicted == cached > 0
+
+    run(case)
+
+
+def test_salts_share_nothing():
+    """A prompt that is cached under another salt is cold."""
+
+    async def case():
+        async with House(1) as house:
+            await house.ask(conversation(1, cache_salt="a"))
+            _, predicted, cached = await house.ask(conversation(1, cache_salt="b"))
+            assert predicted == cached == 0
+            _, predicted, cached = await house.ask(conversation(1, cache_salt="a"))
+            assert predicted == cached > 0
+
+    run(case)
+
+
+def test_what_cannot_be_laid_out_is_routed_by_estimate():
+    """Two parts of text: how they are joined is the template's business."""
+
+    async def case():
+        async with House(1) as house:
+            await house.ask(conversation(1))
+            parts = [{"type": "text", "text": "river " * 50}, {"type": "text", "text": "x"}]
+            body = {"model": "tiny", "max_tokens": 1}
+            body["messages"] = [{"role": "user", "content": parts}]
+            await ask(house.url, "POST", CHAT, json.dumps(body).encode())
+            assert not (await house.decisions())[0]["exact"]
+
+    run(case)
+
+
+def test_a_reset_through_the_router_leaves_nothing_to_predict():
+    """Every pod has emptied its cache."""
+
+    async def case():
+        async with House() as house:
+            await house.ask(conversation(1))
+            reply = await ask(house.url, "POST", "/reset_prefix_cache")
+            assert reply.json() == {"success": True}
+            _, _predicted, cached = await house.ask(conversation(1))
+            assert cached == 0
+            _, predicted, cached = await house.ask(conversation(1))
+            assert predicted == cached > 0
+
+    run(case)
+
+
+def test_a_tokenizer_that_is_not_the_pods_is_named_and_given_up():
+    """The pod's own /tokenize says so before the first request."""
+
+    async def case():
+        async with House(tokenizer=SHIPPED) as house:
+            model = house.router.fleet.tokens.models["tiny"]
+            assert "the tokenizer of the server is another one" in model.trouble
+            await house.ask(conversation(1))
+            await house.ask(conversation(2))
+            assert not any(entry["exact"] for entry in await house.decisions())
+            text = (await ask(house.url, "GET", "/metrics")).body.decode()
+            assert 'kvbench_router_tokens_known{model="tiny"} 0.0' in text
+
+    run(case)
+
+
+def test_without_replay_a_pod_that_was_joined_late_is_estimated():
+    """What it publishes is heard, but is not all."""
+
+    async def case():
+        async with House(1, replay=False) as house:
+            await house.pods[0].chat("river " * 100)
+            await house.until(lambda: house.trusts() != ["cold"])
+            await house.ask(conversation(1))
+            await house.ask(conversation(2))
+            first, *_ = await house.decisions()
+            trust = first["candidates"][0]["trust"]
+            assert trust == house.trusts()[0]
+            assert first["candidates"][0]["held_tokens"] is None or trust == "exact"
+
+    run(case)
+
+
+def test_what_events_predictions_and_shadows_count_moves():
+    """The families that the router's other tests cannot move; each policy beside the other."""
+
+    async def case():
+        async with House(shadows=("round_robin", "prefix_cost")) as house:
+            for turn in range(1, 4):
+                await house.ask(conversation(turn, stream=False))
+            text = (await ask(house.url, "GET", "/metrics")).body.decode()
+            for metric in METRICS:
+                if any(word in metric.name for word in FAMILIES):
+                    family = metric.name + ("_count" if metric.kind == "histogram" else "")
+                    samples = [line for line in text.splitlines() if line.startswith(family)]
+                    assert any(float(line.rpartition(" ")[2]) > 0 for line in samples), family
+            for policy, role in (("round_robin", "shadow"), ("prefix_precise", "serving")):
+                assert f'cached_tokens_total{{policy="{policy}",role="{role}"}}' in text
+            assert 'predictions_total{cause="none"}' in text
+            assert "kvbench_router_event_lag_seconds" in text
+            for stage in ("parse", "template", "tokenise", "hash", "look_up", "score"):
+                assert f'stage_seconds_count{{stage="{stage}"}}' in text
+
+    run(case)
+
+
+def test_lost_events_are_asked_for_and_counted():
+    """Every second batch never leaves the pod; its replay has it."""
+
+    async def case():
+        async with House(1, faults=("drop-events:rate=0.5",)) as house:
+            for number in range(12):
+                reply = await ask(house.url, "POST", CHAT, conversation(1, word=f"{number} river "))
+                assert reply.status == 200
+            (stream,) = next(iter(house.ledger.streams.values()))
+            published = house.publishers[0].published
+            await house.until(lambda: stream.batches == published or stream.feed.gaps)
+            await house.until(lambda: house.trusts() == ["exact"])
+            assert (stream.feed.lost, published > 6) == (0, True)
+
+    run(case)
+
+
+def test_decisions_are_written_and_can_be_asked_for(tmp_path):
+    """By id, the last ones, and a line each in a file."""
+
+    async def case():
+        file = tmp_path / "decisions.jsonl"
+        async with House(decision_log=file) as house:
+            await house.ask(conversation(1), "x-request-id: first")
+            await house.ask(conversation(2), "x-request-id: second")
+            (entry,) = await house.decisions("/decisions/second")
+            assert (entry["id"], entry["done"], entry["at"]) == ("second", True, NOW + 0.5)
+            assert entry["candidates"][0]["terms"].keys() == {"prefix", "queue", "memory"}
+            assert [e["id"] for e in await house.decisions("/decisions?limit=1")] == ["second"]
+            missing = await ask(house.url, "GET", "/decisions/third")
+            assert missing.status == 404
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        assert [line["id"] for line in lines] == ["first", "second"]
+        assert lines[1] == entry
+
+    run(case)
