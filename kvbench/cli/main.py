@@ -12,6 +12,7 @@ from kvbench import __version__
 from kvbench.cli.baseline import baseline
 from kvbench.cli.calibrate import calibrate
 from kvbench.cli.compare import compare
+from kvbench.cli.dashboards import dashboards
 from kvbench.cli.demo import demo
 from kvbench.cli.exporter import exporter
 from kvbench.cli.gate import gate
@@ -66,6 +67,7 @@ VERBS = (
     ("size", size, _WITHOUT),
     ("up", up, _PARTS),
     ("generate", generate, _PARTS),
+    ("dashboards", dashboards, _PARTS),
     ("pod", pod, _PARTS),
     ("router", router, _PARTS),
     ("exporter", exporter, _PARTS),

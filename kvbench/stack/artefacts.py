@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvbench.alerts import pack
+from kvbench.dashboards import boards
 from kvbench.metrics import document
 
 if TYPE_CHECKING:
@@ -20,7 +21,8 @@ def artefacts(settings: Settings) -> dict[str, str]:
         InputError: An objective that falls between buckets.
     """
     rules = {f"alerts/{name}": text for name, text in pack.files(settings).items()}
-    return {**rules, "docs/metrics.md": document.page()}
+    drawn = {f"dashboards/{name}": text for name, text in boards.files(settings).items()}
+    return {**rules, **drawn, "docs/metrics.md": document.page()}
 
 
 def stale(into: Path, settings: Settings) -> list[str]:
