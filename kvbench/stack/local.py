@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Self
 
 from kvbench.errors import InputError, TargetError
-from kvbench.stack.process import Child
+from kvbench.stack.process import Child, check
 from kvbench.stack.topology import Listening, PodSpec, VllmSpec
 from kvbench.stack.trouble import known_trouble
 
@@ -97,19 +97,14 @@ class LocalStack:
         """Start the router, in place of the one that runs, if any."""
         if self.router is not None:
             self.router.stop()
-        command = spec.command(self._topology.host, self._router_port, self.pod_urls)
+        command = spec.command(self._topology.host, self._router_port, self.sources)
         self.router = Child("router", command, self._logs / "router.log")
         self._stack.enter_context(self.router)
         self.router.wait_ready(READY_SECONDS)
 
     def check(self) -> None:
         """Raise TargetError, with the end of its log, if a part has ended by itself."""
-        for child in [*self.pods, *([self.router] if self.router else [])]:
-            code = child.poll()
-            if code is not None:
-                raise TargetError(
-                    f"{child.name} ended with {code}{child.tail()}", hint=f"its log: {child.log}"
-                )
+        check([*self.pods, *([self.router] if self.router else [])])
 
     def stop(self) -> None:
         """Ask all parts to end at once, then wait for each: router first, so no turn is lost."""
