@@ -18,7 +18,16 @@ LATE_S = 0.1
 
 def alerts(settings: Settings) -> Group:
     """Return the group."""
-    return Group("kvbench-parts", (_not_offered(settings), _run_invalid(settings)))
+    return Group(
+        "kvbench-parts",
+        (
+            _not_offered(settings),
+            _router_degraded(settings),
+            _template_mismatch(settings),
+            _degenerate(settings),
+            _run_invalid(settings),
+        ),
+    )
 
 
 def _not_offered(settings: Settings) -> Alert:
@@ -36,6 +45,69 @@ def _not_offered(settings: Settings) -> Alert:
         board="Routing",
         panel="Pods offered",
         needs="router",
+    )
+
+
+def _router_degraded(settings: Settings) -> Alert:
+    """Route by estimates, because events were lost."""
+    level = gauge(router.POD_TRUST, 'level="degraded"')
+    return Alert(
+        name="KVBenchRouterDegraded",
+        severity="warning",
+        summary="The router has lost track of what a pod holds.",
+        description=(
+            "KV events of {{ $labels.pod }} were lost, and the router routes to it by estimates. "
+            "It sends requests where less is cached than it believes, or more."
+        ),
+        expression=f"max by (job, pod) ({level}) == 1",
+        for_s=settings.windows.quick_s,
+        board="Routing",
+        panel="Trust in pods' events",
+        needs="router",
+    )
+
+
+def _template_mismatch(settings: Settings) -> Alert:
+    """Count a prompt's tokens otherwise than the pod, so that no block has the right hash."""
+    now, limits = duration(settings.windows.now_s), settings.limits
+    wrong = total(rate(router.MISCOUNTED, now), "job")
+    compared = total(rate(router.PREDICTIONS, now), "job")
+    given_up = f"count by (job) ({gauge(router.TOKENS_KNOWN)} == 0)"
+    return Alert(
+        name="KVBenchTemplateMismatch",
+        severity="warning",
+        summary="The router makes other tokens of a prompt than the pods do.",
+        description=(
+            "The router of {{ $labels.job }} counts prompts otherwise than the pods: its tokenizer "
+            "or chat template is not theirs. It has given up exact routing for that model, or will."
+        ),
+        expression=(f"{ratio(wrong, compared)} > {limits.mismatched:g}\nor {given_up}"),
+        for_s=0,
+        board="Routing",
+        panel="Prompts counted otherwise",
+        needs="router",
+    )
+
+
+def _degenerate(settings: Settings) -> Alert:
+    """Answer in loops, salad, echoes or nothing."""
+    now, limits = duration(settings.windows.now_s), settings.limits
+    judged = total(rate(load.JUDGED, now), "job, instance")
+    # an answer that the window cut is no nonsense: KVBenchContextNearWindow sees it coming
+    bad = total(rate(load.DEGENERATE, now, 'kind!="overflow"'), "job, instance")
+    return Alert(
+        name="KVBenchOutputDegenerate",
+        severity="warning",
+        summary="Answers repeat themselves, echo their prompt, or say nothing.",
+        description=(
+            "{{ $value | humanizePercentage }} of the answers that the generator at "
+            "{{ $labels.instance }} gets are loops, salad, echoes or empty."
+        ),
+        expression=f"{ratio(bad, judged)} > {limits.degenerate:g}",
+        for_s=settings.windows.quick_s,
+        board="Load run",
+        panel="Degenerate answers",
+        needs="load",
     )
 
 

@@ -53,6 +53,7 @@ def board(late_s: float) -> Board:
             Row("Is it valid", (_lateness(), _generator(), _outcomes())),
             Row("What comes back", (_ttft(), _itl(), _hits())),
             Row("Where it goes", (_turns(), _in_flight(), _tokens())),
+            Row("Are the answers any good", (_degenerate(), _by_context())),
         ),
         variables=("run",),
     )
@@ -224,6 +225,40 @@ def _in_flight() -> Panel:
         (Query(_level(load.IN_FLIGHT), "turns", BLUE),),
         needs="load",
         idle="no run",
+    )
+
+
+def _degenerate() -> Panel:
+    kinds = f"{_sum(load.DEGENERATE, by='kind')} / on () group_left () ({_sum(load.JUDGED)} > 0)"
+    return Panel(
+        "Degenerate answers",
+        "Share of judged answers that loop, are salad, echo their prompt, say nothing, or were cut "
+        "by the window. Compare with a run of short contexts: suspicions, not verdicts.",
+        "percentunit",
+        (Query(kinds, "{{kind}}"),),
+        width=12,
+        needs="load",
+        idle="none",
+        quiet=True,
+    )
+
+
+def _by_context() -> Panel:
+    return Panel(
+        "Degenerate answers by context",
+        "The same share by how much of the window (in percent) prompt and answer took. Quality "
+        "that falls towards the window shows as a line that rises.",
+        "percentunit",
+        (
+            Query(
+                ratio(_sum(load.DEGENERATE, by="context"), _sum(load.JUDGED, by="context")),
+                "{{context}} %",
+            ),
+        ),
+        width=12,
+        needs="load",
+        idle="none",
+        quiet=True,
     )
 
 

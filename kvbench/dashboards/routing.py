@@ -16,7 +16,7 @@ from kvbench.dashboards.panel import (
 )
 from kvbench.dashboards.queries import OURS, RUN, WINDOW
 from kvbench.metrics import router
-from kvbench.metrics.promql import gauge, quantile, rate, ratio, total
+from kvbench.metrics.promql import gauge, mean, quantile, rate, ratio, total
 
 
 def board() -> Board:
@@ -28,8 +28,10 @@ def board() -> Board:
         (
             Row("", _numbers()),
             Row("Decisions", (_reasons(), _predicted(), _error())),
+            Row("What was missed", (_causes(), _regret(), _shadow_hits(), _shadow_ttft())),
             Row("Balance", (_share(), _in_flight(), _ttft())),
-            Row("The router itself", (_offered(), _errors(), _cost())),
+            Row("What it knows", (_trust(), _index(), _mismatch())),
+            Row("The router itself", (_offered(), _errors(), _cost(), _stages())),
         ),
     )
 
@@ -139,6 +141,145 @@ def _error() -> Panel:
     )
 
 
+def _causes() -> Panel:
+    return Panel(
+        "Why predictions were wrong",
+        "Tokens per second by which pods delivered more or less than predicted, by why: evicted "
+        "since, an event that came late, another router's traffic, a template that differs.",
+        "short",
+        (
+            Query(
+                total(rate(router.PREDICTION_ERROR, WINDOW, RUN), "cause, direction") + " > 0",
+                "{{cause}}, {{direction}}",
+            ),
+        ),
+        kind="stack",
+        width=6,
+        needs="router",
+        idle="none were",
+        quiet=True,
+    )
+
+
+def _regret() -> Panel:
+    return Panel(
+        "Regret",
+        "Expected time to first token at the chosen pod, less that at the best one, by what the "
+        "pods really held. 0 is a perfect choice. Needs KV events of all pods.",
+        "s",
+        (
+            Query(mean(router.REGRET, WINDOW, RUN, "policy"), "mean, {{policy}}"),
+            Query(
+                quantile(0.95, router.REGRET, WINDOW, RUN, "policy"), "p95, {{policy}}", dashed=True
+            ),
+        ),
+        width=6,
+        needs="router",
+        idle="no events",
+        quiet=True,
+    )
+
+
+def _shadow_hits() -> Panel:
+    return Panel(
+        "Hit rate of shadow policies",
+        "What other policies (`--shadow`) would have got on virtual pods, beside the serving one "
+        "on the same. If one stays above, try it.",
+        "percentunit",
+        (
+            Query(
+                ratio(
+                    total(rate(router.SHADOW_CACHED_TOKENS, WINDOW, RUN), "policy, role"),
+                    total(rate(router.SHADOW_PROMPT_TOKENS, WINDOW, RUN), "policy, role"),
+                ),
+                "{{policy}} ({{role}})",
+            ),
+        ),
+        width=6,
+        needs="router",
+        idle="no --shadow",
+        quiet=True,
+        most=1,
+    )
+
+
+def _shadow_ttft() -> Panel:
+    return Panel(
+        "Expected TTFT of shadow policies",
+        "Mean time to first token expected on the virtual pods, by policy.",
+        "s",
+        (Query(mean(router.SHADOW_TTFT, WINDOW, RUN, "policy, role"), "{{policy}} ({{role}})"),),
+        width=6,
+        needs="router",
+        idle="no --shadow",
+        quiet=True,
+    )
+
+
+def _trust() -> Panel:
+    levels = (("exact", GREEN), ("cold", BLUE), ("degraded", RED))
+    return Panel(
+        "Trust in pods' events",
+        "Pods by how far the router believes what it knows of their caches. Without KV events it "
+        "estimates from what it sent.",
+        "short",
+        tuple(
+            Query(total(gauge(router.POD_TRUST, f'{OURS},level="{level}"')), level, colour)
+            for level, colour in levels
+        ),
+        kind="stack",
+        needs="router",
+        idle="no events",
+        quiet=True,
+    )
+
+
+def _index() -> Panel:
+    return Panel(
+        "Blocks in the index",
+        "Blocks that each pod holds by its events, as far as the router knows.",
+        "short",
+        (Query(total(gauge(router.INDEX_BLOCKS, OURS), "pod"), "{{pod}}"),),
+        needs="router",
+        idle="no events",
+        quiet=True,
+    )
+
+
+def _mismatch() -> Panel:
+    wrong = rate(router.MISCOUNTED, WINDOW, RUN)
+    return Panel(
+        "Prompts counted otherwise",
+        "Share of answers whose prompt the pod counted otherwise than the router: another "
+        "tokenizer or chat template. Exact routing is given up for such a model.",
+        "percentunit",
+        (
+            Query(
+                f"({total(wrong)} or {total(rate(router.PREDICTIONS, WINDOW, RUN))} * 0) "
+                f"/ ({total(rate(router.PREDICTIONS, WINDOW, RUN))} > 0)",
+                "counted otherwise",
+                RED,
+            ),
+        ),
+        needs="router",
+        idle="nothing compared",
+        quiet=True,
+    )
+
+
+def _stages() -> Panel:
+    return Panel(
+        "Added latency by stage",
+        "Mean of each part: parse, template, tokenise, hash, look up, score.",
+        "s",
+        (Query(mean(router.STAGES, WINDOW, RUN, "stage"), "{{stage}}"),),
+        kind="stack",
+        width=6,
+        needs="router",
+        quiet=True,
+    )
+
+
 def _share() -> Panel:
     answered = total(rate(router.REQUESTS, WINDOW, f'{OURS},pod!=""'), "pod")
     return Panel(
@@ -178,6 +319,7 @@ def _offered() -> Panel:
         "1 while a pod may be chosen, 0 while its probes fail or its breaker is open.",
         "short",
         (Query(f"min by (pod) ({gauge(router.POD_UP, OURS)})", "{{pod}}"),),
+        width=6,
         needs="router",
         idle="no router",
         most=1,
@@ -197,6 +339,7 @@ def _errors() -> Panel:
                 total(rate(router.REFUSALS, WINDOW, RUN), "status") + " > 0", "refused, {{status}}"
             ),
         ),
+        width=6,
         needs="router",
         idle="none",
         quiet=True,
@@ -213,6 +356,7 @@ def _cost() -> Panel:
             Query(quantile(share, router.ADDED_LATENCY, WINDOW, RUN), f"p{share * 100:g}", colour)
             for share, colour in ((0.5, BLUE), (0.99, RED))
         ),
+        width=6,
         needs="router",
         least=None,
         log=True,
