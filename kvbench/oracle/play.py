@@ -252,7 +252,7 @@ class Play:
         assert flight.first_token is not None
         ttft = flight.first_token - arrived
         flight.pod.state.in_flight -= 1
-        if decision.candidates:
+        if decision.table:
             outcome = Outcome(ttft, request.prompt_tokens, output.cached_tokens)
             self._policy.finished(flight.route, decision, outcome, now)
         self._release(flight.position, now)

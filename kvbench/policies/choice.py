@@ -30,6 +30,18 @@ def cheapest(candidates: Sequence[Candidate], rng: random.Random) -> Candidate:
     return tied[0] if len(tied) == 1 else rng.choice(tied)
 
 
+def first_of(costs: Sequence[float], matched: Sequence[int], rng: random.Random) -> int:
+    """Return the place of the candidate that `cheapest` would return."""
+    least = min(costs)
+    place = costs.index(least)
+    if costs.count(least) == 1:
+        return place
+    tied = [place for place, cost in enumerate(costs) if cost == least]
+    most = max(matched[place] for place in tied)
+    tied = [place for place in tied if matched[place] == most]
+    return tied[0] if len(tied) == 1 else rng.choice(tied)
+
+
 def by_load(pods: Sequence[PodState]) -> tuple[Candidate, ...]:
     """Return the pods as candidates whose cost is their requests in flight."""
     return tuple(
@@ -42,7 +54,14 @@ def decide(
 ) -> Decision:
     """Return the decision for `chosen`, given why and out of what."""
     why: Reason = "only" if len(candidates) == 1 else reason
-    return Decision(chosen.pod, policy, why, chosen.matched_tokens, tuple(candidates))
+    return Decision(
+        pod=chosen.pod,
+        policy=policy,
+        reason=why,
+        matched_tokens=chosen.matched_tokens,
+        table=tuple(candidates),
+        expected_s=chosen.terms.get("prefill_s"),
+    )
 
 
 class Memoryless:

@@ -10,7 +10,8 @@ as long to make, and a decision among sixteen pods makes eighteen of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence  # noqa: TC003 - a struct's annotations can be looked up
+# A struct's annotations can be looked up.
+from collections.abc import Callable, Sequence  # noqa: TC003
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -86,14 +87,27 @@ class Decision(msgspec.Struct, frozen=True):
         policy: Who chose.
         reason: Why, in one word of a small closed set, fit to be a metric label.
         matched_tokens: Prompt tokens believed cached on the chosen pod.
-        candidates: All pods that could have been chosen, the chosen one included.
+        table: The candidates, or what makes them when somebody looks: few decisions are looked at.
+        expected_s: Seconds that the prefill is expected to take there; None if the policy does not
+            think in seconds.
     """
 
     pod: str
     policy: str
     reason: Reason
     matched_tokens: int
-    candidates: tuple[Candidate, ...]
+    table: tuple[Candidate, ...] | Callable[[], tuple[Candidate, ...]]
+    expected_s: float | None = None
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """All pods that could have been chosen, the chosen one included."""
+        return self.table() if callable(self.table) else self.table
+
+    @property
+    def chosen(self) -> Candidate:
+        """The candidate that was chosen."""
+        return next(one for one in self.candidates if one.pod == self.pod)
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):

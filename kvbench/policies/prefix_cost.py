@@ -1,15 +1,25 @@
 """The default: the pod where the first token costs everybody the fewest seconds.
 
-cost (seconds) = prefill · (uncached tokens in flight there + this prompt's uncached tokens)
-               + beside · (requests in flight there)
-               + prefill · (this prompt's uncached tokens) · (½ requests in flight there + ¼)
+cost (seconds) =
+    prefill · (uncached tokens in flight there + this prompt's uncached tokens)
+  + beside · (requests in flight there)
+  + prefill · (this prompt's uncached tokens) · (½ requests in flight there + ½ churn² + newness)
 
 The first two lines are the expected time to this request's first token. The third is what it takes
-from others: while a pod computes this prompt, those that wait there wait, and those that decode
-there slow down, taken to be half a second for each second; and what it adds to the cache pushes as
-much out, of which a quarter is taken to be asked for again. Without this line each request would
-flee a short queue for an empty pod, compute there what the busy one has cached, and fill the
-fleet's caches with copies; all would wait longer.
+from others. While a pod computes this prompt, those that wait there wait, and those that decode
+there slow down, taken to be half a second for each second. And what it adds to the pod's cache
+pushes as much out, some of which will be asked for again and be computed again.
+
+How much of it depends on how fast the pod's cache turns over, its *churn*: the uncached tokens that
+it was sent of late, over the mean of all pods (so 1 is even, and 0 a pod that was sent nothing). A
+block that is pushed out has lain idle for as long as the cache takes to turn over; the longer it
+has, the less likely it is to be asked for, taken to fall with the square of the time. With pods of
+one size that is churn². So cold prompts go where the cache lies fallow before there is any queue,
+and a pod that everything would hit a little is not sent everything: without this term,
+conversations that share a few hundred tokens and come one after the other would all use one cache.
+
+A pod that joins later than the others is warmed up slowly: for half a minute its uncached tokens
+cost more (`newness`), ten times as much at first, then in inverse proportion to its age.
 
 One figure weighs cache against load, in one unit, so nothing needs a threshold: a hot prefix spills
 to a second pod exactly when that is cheaper than waiting for the first; a prompt that nobody knows
@@ -22,8 +32,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvbench.policies.choice import cheapest, decide
-from kvbench.policies.decision import Candidate
+import msgspec
+
+from kvbench.policies.choice import first_of
+from kvbench.policies.decision import Candidate, Decision
 from kvbench.policies.prefixes import PrefixSource, RoutedPrefixes
 from kvbench.policies.rates import Rates
 
@@ -31,13 +43,50 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Sequence
 
-    from kvbench.policies.decision import Decision, Outcome, PodState, Reason, RouteRequest
+    from kvbench.policies.decision import Outcome, PodState, Reason, RouteRequest
 
 
-# Played in virtual time, half to twice these values do about as well; without them, time to first
-# token is twice as long where 64 sessions at a time share caches that are too small for them.
+# Played in virtual time, half to twice these values do about as well.
 _SLOWED = 0.5
-_ASKED_AGAIN = 0.25
+_ASKED_AGAIN = 0.5
+_HORIZON = 2.0**17  # tokens per pod that "of late" is: about what a cache holds
+_WARM_S = 30.0
+_COLDEST = 0.1  # a new pod's age, as a share of that, is at least this
+
+
+class _Row(msgspec.Struct, frozen=True, gc=False):
+    """What spoke for and against a pod."""
+
+    pod: str
+    matched_tokens: int
+    waiting: int
+    in_flight: int
+    weight: float  # of an uncached token, but for those in flight
+
+
+class _Table(msgspec.Struct, frozen=True):
+    """The candidates of a decision, made when somebody looks."""
+
+    rows: tuple[_Row, ...]
+    prompt_tokens: int
+    a_token: float
+    a_request: float
+
+    def __call__(self) -> tuple[Candidate, ...]:
+        return tuple(map(self._candidate, self.rows))
+
+    def _candidate(self, row: _Row) -> Candidate:
+        uncached = self.prompt_tokens - row.matched_tokens
+        terms = {
+            "prefill_s": self.a_token * (row.waiting + uncached),
+            "beside_s": self.a_request * row.in_flight,
+            "others_s": self.a_token * uncached * (_SLOWED * row.in_flight + row.weight),
+            "weight": row.weight,
+            "waiting_tokens": float(row.waiting),
+            "in_flight": float(row.in_flight),
+        }
+        cost = terms["prefill_s"] + terms["beside_s"] + terms["others_s"]
+        return Candidate(row.pod, row.matched_tokens, cost, terms)
 
 
 class PrefixCost:
@@ -53,34 +102,37 @@ class PrefixCost:
     ) -> None:
         self._rng = rng
         self._prefixes = prefixes or RoutedPrefixes()
+        self._turnover = _Turnover()
         self.rates = rates or Rates()
 
     def choose(self, request: RouteRequest, pods: Sequence[PodState], now: float) -> Decision:
         """Take the cheapest; the terms are the seconds that its cost is made of, and why."""
         matched = self._prefixes.matched_tokens(request, [pod.name for pod in pods], now)
+        weights = self._turnover.weights(pods, now)
         a_token, a_request = self.rates.prefill, self.rates.beside
-        candidates = []
-        for pod, tokens in zip(pods, matched, strict=True):
-            uncached = request.prompt_tokens - tokens
+        tokens = request.prompt_tokens
+        rows, costs = [], []
+        for pod, hit, weight in zip(pods, matched, weights, strict=True):
             waiting, in_flight = pod.in_flight_prefill_tokens, pod.in_flight
-            prefill = a_token * (waiting + uncached)
-            beside = a_request * in_flight
-            others = a_token * uncached * (_SLOWED * in_flight + _ASKED_AGAIN)
-            terms = {
-                "prefill_s": prefill,
-                "beside_s": beside,
-                "others_s": others,
-                "waiting_tokens": waiting,
-                "in_flight": in_flight,
-            }
-            candidates.append(Candidate(pod.name, tokens, prefill + beside + others, terms))
-        chosen = cheapest(candidates, self._rng)
+            own = (tokens - hit) * (1 + _SLOWED * in_flight + weight)
+            costs.append(a_token * (waiting + own) + a_request * in_flight)
+            rows.append(_Row(pod.name, hit, waiting, in_flight, weight))
+        chosen = rows[first_of(costs, matched, self._rng)]
+        self._turnover.chosen(request, chosen.pod, tokens - chosen.matched_tokens)
         reason: Reason = "prefix" if chosen.matched_tokens else "load"
-        return decide(self.name, chosen, reason, candidates)
+        return Decision(
+            pod=chosen.pod,
+            policy=self.name,
+            reason="only" if len(rows) == 1 else reason,
+            matched_tokens=chosen.matched_tokens,
+            table=_Table(tuple(rows), tokens, a_token, a_request),
+            expected_s=a_token * (chosen.waiting + tokens - chosen.matched_tokens),
+        )
 
     def placed(self, request: RouteRequest, pod: str, now: float) -> None:
         """Take the prompt for present there."""
         self._prefixes.placed(request, pod, now)
+        self._turnover.placed(request, pod)
 
     def finished(
         self, request: RouteRequest, decision: Decision, outcome: Outcome, now: float
@@ -92,10 +144,84 @@ class PrefixCost:
         cached = outcome.cached_tokens
         cached = decision.matched_tokens if cached is None else cached
         prompt = request.prompt_tokens if outcome.prompt_tokens is None else outcome.prompt_tokens
-        terms = next(c.terms for c in decision.candidates if c.pod == decision.pod)
+        terms = decision.chosen.terms
         own = max(prompt - cached, 0)
         self.rates.observe(terms["waiting_tokens"] + own, terms["in_flight"], outcome.ttft_s)
 
     def forget(self, pod: str) -> None:
         """Drop what was believed of the pod."""
         self._prefixes.forget(pod)
+        self._turnover.forget(pod)
+
+
+class _Turnover:
+    """How fast the pods' caches turn over, and which pods are new.
+
+    A token that a pod was sent counts less with each that any pod is sent after it: by a factor e
+    for each `_HORIZON` tokens a pod. Pods begin even, as if each had been sent a quarter of that;
+    one that joins later begins with the mean of the others.
+    """
+
+    def __init__(self) -> None:
+        self._sent: dict[str, float] = {}
+        self._weights: list[float] = []  # for the pods that were offered last, until they change
+        self._offered: list[str] = []
+        self._born: dict[str, float] = {}  # of pods that are younger than others
+        self._latest = ("", "", 0)  # the decision that is about to be placed
+
+    def weights(self, pods: Sequence[PodState], now: float) -> list[float]:
+        """Return what an uncached token weighs on each pod, beside its own second."""
+        offered = [pod.name for pod in pods]
+        if offered != self._offered or not self._weights:
+            self._offered = offered
+            self._weigh(now)
+        if not self._born:
+            return self._weights
+        for pod in [pod for pod, born in self._born.items() if now - born >= _WARM_S]:
+            del self._born[pod]
+        return [
+            weight + self._newness(pod, now)
+            for pod, weight in zip(offered, self._weights, strict=True)
+        ]
+
+    def _weigh(self, now: float) -> None:
+        """Weigh the offered pods by their churn; take note of those that are new."""
+        sent = self._sent
+        known = [sent[pod] for pod in self._offered if pod in sent]
+        typical = sum(known) / len(known) if known else _HORIZON / 4
+        for pod in self._offered:
+            if pod not in sent:
+                sent[pod] = typical
+                if known:
+                    self._born[pod] = now
+        mean = sum(sent[pod] for pod in self._offered) / len(self._offered)
+        self._weights = [_ASKED_AGAIN * (sent[pod] / mean) ** 2 for pod in self._offered]
+
+    def _newness(self, pod: str, now: float) -> float:
+        """Return how many seconds a second of prefill costs more on a pod because it is new."""
+        born = self._born.get(pod)
+        return 0.0 if born is None else 1 / max((now - born) / _WARM_S, _COLDEST) - 1
+
+    def chosen(self, request: RouteRequest, pod: str, uncached: int) -> None:
+        """Take note of how many tokens a decision would have a pod compute."""
+        self._latest = (request.id, pod, uncached)
+
+    def placed(self, request: RouteRequest, pod: str) -> None:
+        """Count the tokens that a pod has to compute; all of them, where somebody else decided."""
+        identity, chosen, uncached = self._latest
+        if (identity, chosen) != (request.id, pod):
+            uncached = request.prompt_tokens
+        sent = self._sent
+        if pod not in sent:  # nobody has asked yet which pods there are
+            return
+        fade = max(1 - uncached / (_HORIZON * max(len(sent), 1)), 0.0)
+        for name in sent:
+            sent[name] *= fade
+        sent[pod] += uncached
+        self._weights = []
+
+    def forget(self, pod: str) -> None:
+        """Take the pod for new when it is offered again."""
+        self._sent.pop(pod, None)
+        self._born.pop(pod, None)
+        self._weights = []

@@ -169,8 +169,7 @@ class Forwarding:
 
     def _expect_first_token(self) -> None:
         """Take the prefill off the pod when it was expected to be done."""
-        chosen = next(c for c in self._decision.candidates if c.pod == self._decision.pod)
-        expected_s = chosen.terms.get("prefill_s")
+        expected_s = self._decision.expected_s
         if expected_s is not None and self._lease is not None:
             self._fleet.expect_first_token(self._sent + expected_s, self._lease)
 

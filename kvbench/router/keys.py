@@ -133,6 +133,8 @@ def _text(value: object) -> str | None:
 
 def _chain(data: bytes, seed: str) -> tuple[int, ...]:
     """Return the keys of the whole pieces of `data`."""
+    if len(data) < PIECE:
+        return ()
     digest = xxhash.xxh3_64_intdigest
     key: int = digest(seed.encode("utf-8", "surrogatepass"))
     keys = []
