@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo check fix test test-stack test-traces test-browser test-compose test-vllm gates claims bench ci clean
+.PHONY: help install demo up check fix test test-stack test-traces test-browser test-compose test-vllm gates claims bench ci clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,6 +21,9 @@ install: $(VENV)/.installed ## Make .venv and install kvbench into it
 
 demo: install ## Three simulated pods, two routing policies, one report; under a minute
 	@$(BIN)/kvbench demo $(ARGS)
+
+up: install ## docker compose up, with a look around first: docs/compose.md (COMPOSE_PROFILES=sim needs no GPU)
+	@CA_BUNDLE="$${CA_BUNDLE:-$${PIP_CERT:-/dev/null}}" $(BIN)/kvbench up --compose
 
 check: install ## Format, lint, types, layers, spelling; changes nothing
 	$(BIN)/ruff format --check .
@@ -45,7 +48,7 @@ test-vllm: install ## The tests against a real vLLM on the CPU: REAL_VLLM=path/t
 test-traces: install ## The tests on real traces: TRACES=folder (the README says where to get them)
 	KVBENCH_TRACES="$(TRACES)" $(BIN)/pytest -m traces $(ARGS)
 
-test-browser: install ## The report in a real Chromium (Debian: apt-get install chromium)
+test-browser: install ## The report and Locust's web UI in a real Chromium (Debian: apt-get install chromium)
 	$(BIN)/pytest -m browser $(ARGS)
 
 gates: install ## kvbench held to gates of its own: hits and balance of its router, and what it adds

@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path  # noqa: TC003 - typer reads annotations when it runs
-from typing import Annotated, Literal
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 from rich.console import Console
 
 from kvbench.errors import InputError
+from kvbench.stack.compose import up as compose_up
 from kvbench.stack.gpus import count_gpus
 from kvbench.stack.local import LocalStack
-from kvbench.stack.process import logs_folder
-from kvbench.stack.topology import PodSpec, RouterSpec, Topology, VllmSpec, on_gpus
+from kvbench.stack.process import check, logs_folder
+from kvbench.stack.topology import (
+    ALERTMANAGER_PORT,
+    EXPORTER_PORT,
+    PROMETHEUS_PORT,
+    ROUTER_PORT,
+    PodSpec,
+    RouterSpec,
+    Topology,
+    VllmSpec,
+    on_gpus,
+)
+from kvbench.stack.watchers import Watchers
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _SIM, _VLLM = "Simulated pods", "Real vLLM pods (--engine vllm)"
 
@@ -26,6 +42,15 @@ def up(
     policy: Annotated[str, typer.Option(help="Which pod gets a request.")] = "prefix_cost",
     port: Annotated[int, typer.Option(min=0, max=65535, help="The router's; 0: a free one.")] = 0,
     seed: Annotated[int, typer.Option(help="Of the router's random choices.")] = 0,
+    compose: Annotated[
+        bool, typer.Option("--compose", help="Use docker-compose.yml and .env of this folder.")
+    ] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Start exporter, Prometheus and Alertmanager, too.")
+    ] = False,
+    usual_ports: Annotated[
+        bool, typer.Option("--usual-ports", help="8000, 9410, 9090 and 9093, as under Docker.")
+    ] = False,
     block_size: Annotated[
         int | None, typer.Option(min=1, help="Tokens per KV block; 16, and 32 for vLLM on a CPU.")
     ] = None,
@@ -76,10 +101,18 @@ def up(
 
       kvbench up --pods 4 --policy round_robin --port 8000
 
+      kvbench up --watch --usual-ports     (with Prometheus, its rules, and Alertmanager)
+
       kvbench up --engine vllm --model Qwen/Qwen2.5-7B-Instruct --pods 2     (a GPU each)
+
+      kvbench up --compose     (docker-compose.yml of this folder; docs/compose.md)
 
       kvbench run workloads/chat.yaml --target http://127.0.0.1:8000     (in another terminal)
     """
+    console = Console(highlight=False)
+    if compose:
+        _say(console, compose_up(Path.cwd()))
+        return
     specs: tuple[PodSpec | VllmSpec, ...]
     if engine == "sim":
         pod = PodSpec(
@@ -91,15 +124,10 @@ def up(
             tokenizer=str(tokenizer) if tokenizer else None,
         )
         specs = (pod,) * pods
-    elif model is None:
-        raise InputError(
-            "--engine vllm: expected --model, got none",
-            hint="--model Qwen/Qwen2.5-7B-Instruct, or the path of a directory",
-        )
     else:
         gpus = count_gpus()
         real = VllmSpec(
-            model,
+            _needed(model),
             revision=revision,
             block_size=block_size or (16 if gpus else 32),
             max_model_len=max_model_len,
@@ -108,21 +136,47 @@ def up(
             extra=tuple(vllm_arg or ()),
         )
         specs = on_gpus(real, pods, gpus)
-    _serve(Topology(pods=specs, router=RouterSpec(policy=policy, seed=seed)), port)
-
-
-def _serve(topology: Topology, port: int) -> None:
-    """Start it all, say where it is, and watch over it until Ctrl-C."""
-    console = Console(highlight=False)
+    topology = Topology(pods=specs, router=RouterSpec(policy=policy, seed=seed))
+    port = port or (ROUTER_PORT if usual_ports else 0)
     try:
-        with logs_folder("up") as logs, LocalStack(topology, logs, router_port=port) as stack:
-            for child in stack.pods:
-                console.print(f"{child.name}    {child.url}")
-            console.print(f"[bold]router   {stack.url}[/bold]   policy {topology.router.policy}")
-            console.print(f"\nkvbench run workloads/chat.yaml --target {stack.url}")
-            console.print("Ctrl-C ends all of it.", style="dim")
-            while True:
-                time.sleep(0.5)
-                stack.check()
+        _serve(console, topology, port, watch=watch, usual_ports=usual_ports)
     except KeyboardInterrupt:
         console.print("\nstopped")
+
+
+def _needed(model: str | None) -> str:
+    """Return the model, which real pods cannot do without."""
+    if model is None:
+        raise InputError(
+            "--engine vllm: expected --model, got none",
+            hint="--model Qwen/Qwen2.5-7B-Instruct, or the path of a directory",
+        )
+    return model
+
+
+def _serve(
+    console: Console, topology: Topology, port: int, *, watch: bool, usual_ports: bool
+) -> NoReturn:
+    """Start it all, say where it is, and watch over it until Ctrl-C."""
+    ports = (EXPORTER_PORT, PROMETHEUS_PORT, ALERTMANAGER_PORT) if usual_ports else None
+    with ExitStack() as all_of_it:
+        logs = all_of_it.enter_context(logs_folder("up"))
+        stack = all_of_it.enter_context(LocalStack(topology, logs, router_port=port))
+        children = list(stack.pods)
+        if watch:
+            watchers = Watchers(stack, logs, topology.host, ports)
+            children += all_of_it.enter_context(watchers).children
+        _say(console, {child.name: child.url or "" for child in children})
+        console.print(f"[bold]{'router':15}{stack.url}[/bold]   policy {topology.router.policy}")
+        console.print(f"\nkvbench run workloads/chat.yaml --target {stack.url}")
+        console.print("Ctrl-C ends all of it.", style="dim")
+        while True:
+            time.sleep(0.5)
+            stack.check()
+            check(children)
+
+
+def _say(console: Console, urls: Mapping[str, str]) -> None:
+    """Say where each part answers."""
+    for name, url in urls.items():
+        console.print(f"{name:15}{url}")

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Self
 from kvbench.errors import InputError, KvbenchError, TargetError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
 
 GRACE_SECONDS = 10.0
@@ -55,6 +55,7 @@ class Child:
         self.name = name
         self.log = log
         self.url: str | None = None
+        self._sent: set[signal.Signals] = set()
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as sink:
             self._process = subprocess.Popen(  # noqa: S603 - our own command line, no shell
@@ -112,8 +113,9 @@ class Child:
         return "".join(f"\n    {line}" for line in text.strip().splitlines()[-lines:])
 
     def ask_to_stop(self, how: signal.Signals = signal.SIGTERM) -> None:
-        """Send a signal, if it still runs."""
-        if self.poll() is None:
+        """Send a signal, once, if it still runs: a second one would hurry it."""
+        if self.poll() is None and how not in self._sent:
+            self._sent.add(how)
             self._process.send_signal(how)
 
     def stop(self, grace: float = GRACE_SECONDS) -> int:
@@ -137,6 +139,16 @@ class Child:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
+
+
+def check(children: Iterable[Child]) -> None:
+    """Raise TargetError, with the end of its log, if one of them has ended by itself."""
+    for child in children:
+        code = child.poll()
+        if code is not None:
+            raise TargetError(
+                f"{child.name} ended with {code}{child.tail()}", hint=f"its log: {child.log}"
+            )
 
 
 @contextmanager
