@@ -22,6 +22,7 @@ Memory is bounded: blocks that nobody holds any more are remembered in two gener
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -81,6 +82,7 @@ class CacheModel:
 
     Attributes:
         caches: By stream.
+        resets: By stream, how often it cleared its cache.
         held: Tokens of different blocks, by how many streams hold them; index 0 is unused.
     """
 
@@ -93,6 +95,7 @@ class CacheModel:
         remember: int = REMEMBER,
     ) -> None:
         self.caches: dict[str, PodCache] = {}
+        self.resets: Counter[str] = Counter()
         self.held = [0, 0]
         self._place = place
         self._lifetimes = lifetimes
@@ -124,6 +127,10 @@ class CacheModel:
         """Take note of the time."""
         self._now = ts
         self._counting = ts >= self._since or not replayed
+
+    def cleared(self, stream: str) -> None:
+        """Take note of a reset."""
+        self.resets[stream] += self._counting
 
     def extended(self, pod: str, block: BlockHash, blocks: int) -> None:
         """Take note that blocks were computed behind one that is there."""

@@ -154,7 +154,8 @@ class Fleet:
         if not streams:
             show(metrics.EVICTED_TOKENS, name, value=totals.get(engines.EVICTED_TOKENS.word))
             return
-        show(metrics.COLD_START, name, "reset", value=float(sum(s.resets for s in streams)))
+        resets = self.cache.resets
+        show(metrics.COLD_START, name, "reset", value=float(sum(resets[s.name] for s in streams)))
         caches = [c for s in streams if (c := self.cache.caches.get(s.name)) is not None]
         for index, cause in enumerate(metrics.STORED_CAUSES):
             tokens = sum(cache.causes[index] * cache.block_tokens for cache in caches)

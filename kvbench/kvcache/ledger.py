@@ -39,6 +39,10 @@ if TYPE_CHECKING:
 class LedgerObserver(IndexObserver, Protocol):
     """Is told what becomes of every pod's blocks, and when."""
 
+    def cleared(self, stream: str) -> None:
+        """A pod said that it cleared its cache; what it held has been told as removed."""
+        ...
+
     def begins(self, stream: str, ts: float, *, replayed: bool) -> None:
         """What follows is of a batch that `stream` published at `ts`, its calendar's seconds."""
         ...
@@ -57,7 +61,6 @@ class Stream:
         events: In them.
         unknown: Events of kinds that are not known, skipped.
         spoiled: Messages that could not be read.
-        resets: How often the pod said that it cleared its cache.
         lag_s: Age of the latest batch when it was applied, by the two machines' calendars.
     """
 
@@ -69,7 +72,6 @@ class Stream:
     events: int = 0
     unknown: int = 0
     spoiled: int = 0
-    resets: int = 0
     lag_s: float = 0.0
 
 
@@ -248,7 +250,8 @@ class Ledger:
         stream.unknown += batch.unknown
         stream.lag_s = max(self.utc() - batch.ts, 0.0)
         if cleared:
-            stream.resets += 1
+            if self.observer is not None:
+                self.observer.cleared(stream.name)
             stream.feed.cleared()
         return []
 

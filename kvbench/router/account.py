@@ -57,6 +57,9 @@ class Evictions:
     def begins(self, pod: str, at: float, *, replayed: bool) -> None:
         """Take no note of a batch."""
 
+    def cleared(self, pod: str) -> None:
+        """Take no note of a reset."""
+
     def extended(self, pod: str, block: int, blocks: int) -> None:
         """Take no note of a use."""
 

@@ -179,3 +179,13 @@ def test_after_any_history_the_model_holds_what_the_index_holds(history):
     for pod, cache in fleet.model.caches.items():
         assert set(cache.stored_at) == contents[pod]
         assert set(cache.used_at) <= contents[pod]
+
+
+def test_a_reset_is_counted_if_it_was_not_before_the_exporter():
+    """What a replay tells of the past is not news."""
+    fleet = Fleet()
+    for now, replayed in ((1.0, True), (9.0, False)):
+        fleet.model.begins("a", now, replayed=replayed)
+        fleet.model.cleared("a")
+
+    assert fleet.model.resets == {"a": 1}
