@@ -30,6 +30,7 @@ The two rates are learned from the pods' own answers (`kvbench.policies.rates`).
 # ruff: noqa: ARG002 - every policy is asked the same, whatever it needs to know
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -52,6 +53,7 @@ _ASKED_AGAIN = 0.5
 _HORIZON = 2.0**17  # tokens per pod that "of late" is: about what a cache holds
 _WARM_S = 30.0
 _COLDEST = 0.1  # a new pod's age, as a share of that, is at least this
+_LARGE = 1e9
 
 
 class _Row(msgspec.Struct, frozen=True, gc=False):
@@ -158,44 +160,41 @@ class _Turnover:
     """How fast the pods' caches turn over, and which pods are new.
 
     A token that a pod was sent counts less with each that any pod is sent after it: by a factor e
-    for each `_HORIZON` tokens a pod. Pods begin even, as if each had been sent a quarter of that;
-    one that joins later begins with the mean of the others.
+    for each `_HORIZON` tokens a pod. (What is kept grows instead: only ratios matter.) Pods begin
+    even, as if each had been sent a quarter of that; one that joins later begins with the mean of
+    the others.
     """
 
     def __init__(self) -> None:
         self._sent: dict[str, float] = {}
-        self._weights: list[float] = []  # for the pods that were offered last, until they change
-        self._offered: list[str] = []
+        self._unit = 1.0  # what a token counts that is sent now
         self._born: dict[str, float] = {}  # of pods that are younger than others
         self._latest = ("", "", 0)  # the decision that is about to be placed
 
     def weights(self, pods: Sequence[PodState], now: float) -> list[float]:
         """Return what an uncached token weighs on each pod, beside its own second."""
-        offered = [pod.name for pod in pods]
-        if offered != self._offered or not self._weights:
-            self._offered = offered
-            self._weigh(now)
-        if not self._born:
-            return self._weights
-        for pod in [pod for pod, born in self._born.items() if now - born >= _WARM_S]:
-            del self._born[pod]
-        return [
-            weight + self._newness(pod, now)
-            for pod, weight in zip(offered, self._weights, strict=True)
-        ]
+        try:
+            sent = [self._sent[pod.name] for pod in pods]
+        except KeyError:
+            sent = self._meet(pods, now)
+        mean = sum(sent) / len(sent)
+        weights = [_ASKED_AGAIN * (one / mean) ** 2 for one in sent]
+        if self._born:
+            self._born = {pod: born for pod, born in self._born.items() if now - born < _WARM_S}
+            for place, pod in enumerate(pods):
+                weights[place] += self._newness(pod.name, now)
+        return weights
 
-    def _weigh(self, now: float) -> None:
-        """Weigh the offered pods by their churn; take note of those that are new."""
-        sent = self._sent
-        known = [sent[pod] for pod in self._offered if pod in sent]
-        typical = sum(known) / len(known) if known else _HORIZON / 4
-        for pod in self._offered:
-            if pod not in sent:
-                sent[pod] = typical
+    def _meet(self, pods: Sequence[PodState], now: float) -> list[float]:
+        """Get to know the pods that are not known; return what each was sent."""
+        known = [self._sent[pod.name] for pod in pods if pod.name in self._sent]
+        typical = sum(known) / len(known) if known else self._unit * _HORIZON / 4
+        for pod in pods:
+            if pod.name not in self._sent:
+                self._sent[pod.name] = typical
                 if known:
-                    self._born[pod] = now
-        mean = sum(sent[pod] for pod in self._offered) / len(self._offered)
-        self._weights = [_ASKED_AGAIN * (sent[pod] / mean) ** 2 for pod in self._offered]
+                    self._born[pod.name] = now
+        return [self._sent[pod.name] for pod in pods]
 
     def _newness(self, pod: str, now: float) -> float:
         """Return how many seconds a second of prefill costs more on a pod because it is new."""
@@ -208,20 +207,19 @@ class _Turnover:
 
     def placed(self, request: RouteRequest, pod: str) -> None:
         """Count the tokens that a pod has to compute; all of them, where somebody else decided."""
-        identity, chosen, uncached = self._latest
-        if (identity, chosen) != (request.id, pod):
-            uncached = request.prompt_tokens
         sent = self._sent
         if pod not in sent:  # nobody has asked yet which pods there are
             return
-        fade = max(1 - uncached / (_HORIZON * max(len(sent), 1)), 0.0)
-        for name in sent:
-            sent[name] *= fade
-        sent[pod] += uncached
-        self._weights = []
+        identity, chosen, uncached = self._latest
+        if identity != request.id or chosen != pod:
+            uncached = request.prompt_tokens
+        self._unit *= math.exp(min(uncached / (_HORIZON * len(sent)), 1.0))
+        sent[pod] += uncached * self._unit
+        if self._unit > _LARGE:
+            self._sent = {name: one / self._unit for name, one in sent.items()}
+            self._unit = 1.0
 
     def forget(self, pod: str) -> None:
         """Take the pod for new when it is offered again."""
         self._sent.pop(pod, None)
         self._born.pop(pod, None)
-        self._weights = []

@@ -65,10 +65,13 @@ class RoutedPrefixes:
 
         Never all of the prompt: a pod always computes at least its last token.
         """
+        blocks = request.blocks
+        if not blocks:
+            return [0] * len(pods)
         most = max(request.prompt_tokens - 1, 0)
         fresh = now - self._ttl_s
         return [
-            min(self._matched_blocks(request.blocks, pod, fresh) * request.block_tokens, most)
+            min(self._matched_blocks(blocks, pod, fresh) * request.block_tokens, most)
             for pod in pods
         ]
 
@@ -77,7 +80,8 @@ class RoutedPrefixes:
         held = self._pods.get(pod)
         if held is None:
             held = self._pods[pod] = _Held(self._capacity)
-        held.touch(request.blocks, now)
+        if request.blocks:
+            held.touch(request.blocks, now)
         held.drop(now - self._ttl_s)
 
     def finished(self, request: RouteRequest, decision: Decision, outcome: Outcome) -> None:
@@ -110,7 +114,9 @@ class RoutedPrefixes:
         if held is None:
             return 0
         stamps = held.stamps
-        low, high = 0, len(blocks)
+        if stamps.get(blocks[0], -math.inf) < fresh:
+            return 0
+        low, high = 1, len(blocks)
         while low < high:
             middle = (low + high + 1) // 2
             if stamps.get(blocks[middle - 1], -math.inf) >= fresh:
