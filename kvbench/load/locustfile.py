@@ -32,10 +32,12 @@ from gevent.socket import wait_read
 from locust import User, constant, events, task
 from locust.runners import WorkerRunner
 
+from kvbench.errors import KvbenchError
 from kvbench.load.conductor import Conductor, log
 from kvbench.load.player import Player
 from kvbench.load.run import Result
-from kvbench.load.settings import OPTIONS
+from kvbench.load.settings import OPTIONS, Offered, metrics_address, workload_files
+from kvbench.load.web_ui import attach, serve_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,11 +57,15 @@ class Conversations(User):  # type: ignore[misc] # Locust is not typed for us
 def add_options(parser: Any) -> None:
     """Add our flags; they are fields of the web UI's start form as well."""
     for option in OPTIONS:
+        choices = option.choices
+        if option.name == "workload":
+            choices = Offered(workload_files(sys.argv))
         parser.add_argument(
             option.flag,
             default=option.default,
             help=option.help,
-            choices=option.choices or None,
+            choices=choices or None,
+            metavar="FILE" if option.name == "workload" else None,
             include_in_web_ui=option.shown,
         )
 
@@ -85,6 +91,11 @@ class Glue:
             runner.register_message("kvbench_live", self._hear(self._on_live))
             runner.register_message("kvbench_parcel", self._hear(self._on_parcel))
             runner.register_message("kvbench_done", self._hear(self._on_done))
+            if self._environment.web_ui is not None:
+                attach(self._environment, self._conductor)
+            address = metrics_address(vars(self._environment.parsed_options))
+            if address is not None:
+                log.warning("metrics are at %s", serve_metrics(address, self._conductor.live))
         if not hasattr(runner, "clients"):
             runner.register_message("kvbench_start", self._hear(self._on_start))
             runner.register_message("kvbench_go", self._hear(self._on_go))
@@ -172,8 +183,13 @@ def _end_with_parent() -> None:
 
 def on_init(environment: Any, **_event: Any) -> None:
     """Join in, once Locust has its runner."""
-    if environment.runner is not None:
+    if environment.runner is None:
+        return
+    try:
         Glue(environment).attach()
+    except KvbenchError as error:
+        log.error("%s%s", error.message, f"\n  hint: {error.hint}" if error.hint else "")
+        sys.exit(error.exit_code)
 
 
 events.init_command_line_parser.add_listener(add_options)

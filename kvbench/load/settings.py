@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -16,7 +17,7 @@ from kvbench.errors import InputError
 from kvbench.units import parse_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 Isolation = Literal["salt", "none"]
 
@@ -35,6 +36,27 @@ class Option:
     def name(self) -> str:
         """Its name among parsed options."""
         return self.flag.removeprefix("--").replace("-", "_")
+
+
+class Offered(tuple[str, ...]):
+    """Choices that are offered in a form while any other value is taken as well."""
+
+    __slots__ = ()
+
+    def __contains__(self, _value: object) -> bool:
+        return True
+
+
+def workload_files(words: Sequence[str], root: Path = Path("workloads")) -> tuple[str, ...]:
+    """Return the workload files that the web UI's form offers: none, the one given, all of `root`.
+
+    Args:
+        words: The command line.
+        root: Where workload files lie.
+    """
+    given = [word.partition("=")[2] for word in words if word.startswith("--workload=")]
+    given += [after for word, after in pairwise(words) if word == "--workload"]
+    return tuple(dict.fromkeys(["", *given, *sorted(map(str, root.glob("*.yaml")))]))
 
 
 OPTIONS = (

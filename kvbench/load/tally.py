@@ -8,6 +8,7 @@ Rules:
 - Tokens count where `cached_tokens` is known: hit rate and ceiling are of the same turns.
 - A failed turn counts as failed and has no times here. (In the judged percentiles it is infinitely
   slow; a live chart of infinities shows nothing.)
+- Turns that were on their way when the run was stopped are nobody's failure: they count as rows.
 - Turns from `MOST_TURNS` on are one line, and so are pods beyond `MOST_PODS`: names come from the
   other side and must not fill the memory.
 """
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from kvbench.load.distribution import Distribution
+from kvbench.load.outcome import STOPPED
 from kvbench.records.schema import Context  # noqa: TC001 - msgspec reads it
 from kvbench.text.degeneration import Degeneration  # noqa: TC001 - likewise
 
@@ -134,7 +136,7 @@ class Tally(msgspec.Struct, omit_defaults=True):
         """Take a row."""
         outcome = row.error or "ok"
         self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
-        if row.sent_s is None:
+        if row.sent_s is None or row.error_message == STOPPED:
             return
         if row.judged:
             _count(self.judged, row.context)

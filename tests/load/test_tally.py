@@ -2,6 +2,7 @@
 
 from fakes_live import row, tally
 
+from kvbench.load.outcome import STOPPED
 from kvbench.load.tally import MOST_PODS, MOST_TURNS, OTHERS, Tally
 
 
@@ -43,6 +44,14 @@ def test_a_turn_that_was_never_sent_is_an_outcome_and_nothing_else():
 
     assert made.outcomes == {"not_sent": 1}
     assert made.all.turns == 0
+
+
+def test_a_turn_that_was_cut_by_stopping_is_nobodys_failure():
+    """It is told among the outcomes."""
+    made = tally(row(), row(error="cut", error_message=STOPPED))
+
+    assert made.outcomes == {"ok": 1, "cut": 1}
+    assert (made.all.turns, made.all.failed) == (1, 0)
 
 
 def test_turns_and_pods_have_lines_of_their_own_in_bounded_number():
