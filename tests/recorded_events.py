@@ -5,9 +5,9 @@ The file is described in `scripts/record_events.py`.
 
 import gzip
 import json
-from dataclasses import replace
 from pathlib import Path
 
+from msgspec.structs import replace
 from recordings import OneSecond
 
 from kvbench.engine.publication import EventCollector

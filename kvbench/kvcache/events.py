@@ -19,7 +19,7 @@ then a sequence number of -1 with an empty payload. The sequence number is 8 byt
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, cast
 
 import msgspec
 
@@ -30,8 +30,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 EngineHash: TypeAlias = int | bytes
-ExtraValue: TypeAlias = str | int | bytes | tuple[str | int | bytes, ...]
+if TYPE_CHECKING:
+    ExtraValue: TypeAlias = str | int | bytes | tuple[str | int | bytes, ...]
+else:  # msgspec cannot tell bytes from a text in a union: bytes are decoded piece by piece
+    ExtraValue = str | int | tuple[str | int, ...]
 Form: TypeAlias = Literal["array", "map"]
+TokenId: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
 
 END_OF_REPLAY = -1
 
@@ -40,8 +44,7 @@ class EventFormatError(TargetError):
     """A publisher sent something that is no KV event."""
 
 
-@dataclass(frozen=True, slots=True)
-class BlockStored:
+class BlockStored(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag=True):
     """Consecutive full blocks can be hit from now on.
 
     Attributes:
@@ -60,7 +63,7 @@ class BlockStored:
 
     block_hashes: tuple[EngineHash, ...]
     parent_block_hash: EngineHash | None
-    token_ids: tuple[int, ...]
+    token_ids: tuple[TokenId, ...]
     block_size: int
     lora_id: int | None = None
     medium: str | None = None
@@ -77,8 +80,7 @@ class BlockStored:
         return in_gpu(self.medium) and (kind is None or "full" in kind or "mla" in kind)
 
 
-@dataclass(frozen=True, slots=True)
-class BlockRemoved:
+class BlockRemoved(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag=True):
     """Blocks were evicted from one medium."""
 
     block_hashes: tuple[EngineHash, ...]
@@ -91,12 +93,14 @@ class BlockRemoved:
         return in_gpu(self.medium)
 
 
-@dataclass(frozen=True, slots=True)
-class AllBlocksCleared:
+class AllBlocksCleared(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag=True):
     """The whole cache was reset."""
 
 
 Event: TypeAlias = BlockStored | BlockRemoved | AllBlocksCleared
+
+_typed = msgspec.msgpack.Decoder(tuple[float, list[Event], int | None])
+"""Today's vLLM, in one go; whatever it does not take is looked at piece by piece."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +168,18 @@ def decode_batch(payload: bytes) -> EventBatch:
     Raises:
         EventFormatError: It is no msgpack, no batch, or an event in it contradicts itself.
     """
+    try:
+        ts, found, rank = _typed.decode(payload)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return _decode_any(payload)
+    for event in found:
+        if isinstance(event, BlockStored):
+            _check(event)
+    return EventBatch(ts, tuple(found), rank)
+
+
+def _decode_any(payload: bytes) -> EventBatch:
+    """Return a batch of any form: arrays, unknown events, and what is wrong, in words."""
     try:
         raw = msgspec.msgpack.decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -263,28 +279,19 @@ def _stored(raw: Mapping[str, object]) -> BlockStored:
     hashes = _hashes(raw.get("block_hashes"))
     block_size = _whole("block_size", raw.get("block_size"))
     token_ids = _token_ids(raw.get("token_ids"))
-    medium = _text("medium", raw.get("medium"))
-    bare = not token_ids and not in_gpu(medium)  # an offloaded block is announced by name alone
-    if not bare and (block_size < 1 or len(token_ids) != len(hashes) * block_size):
-        raise EventFormatError(
-            f"KV events: expected {len(hashes)} blocks of {block_size} tokens, "
-            f"got {len(token_ids)} tokens"
-        )
     parent = raw.get("parent_block_hash")
     extra_keys = raw.get("extra_keys")
-    if extra_keys is not None and (
-        not isinstance(extra_keys, list) or len(extra_keys) != len(hashes)
-    ):
+    if extra_keys is not None and not isinstance(extra_keys, list):
         raise EventFormatError(
             f"KV events: extra_keys: expected one entry for each of {len(hashes)}"
         )
-    return BlockStored(
+    stored = BlockStored(
         block_hashes=hashes,
         parent_block_hash=None if parent is None else _hash(parent),
         token_ids=token_ids,
         block_size=block_size,
         lora_id=_optional_whole("lora_id", raw.get("lora_id")),
-        medium=medium,
+        medium=_text("medium", raw.get("medium")),
         lora_name=_text("lora_name", raw.get("lora_name")),
         extra_keys=None if extra_keys is None else tuple(map(_extra, extra_keys)),
         group_idx=_optional_whole("group_idx", raw.get("group_idx")),
@@ -293,6 +300,22 @@ def _stored(raw: Mapping[str, object]) -> BlockStored:
             "kv_cache_spec_sliding_window", raw.get("kv_cache_spec_sliding_window")
         ),
     )
+    _check(stored)
+    return stored
+
+
+def _check(event: BlockStored) -> None:
+    """Refuse blocks and tokens that do not fit together."""
+    tokens, blocks = len(event.token_ids), len(event.block_hashes)
+    extra = event.extra_keys
+    if extra is not None and len(extra) != blocks:
+        raise EventFormatError(f"KV events: extra_keys: expected one entry for each of {blocks}")
+    if event.block_size > 0 and tokens == blocks * event.block_size:
+        return
+    if tokens or in_gpu(event.medium):  # an offloaded block is announced by its name alone
+        raise EventFormatError(
+            f"KV events: expected {blocks} blocks of {event.block_size} tokens, got {tokens} tokens"
+        )
 
 
 def _hash(value: object) -> EngineHash:

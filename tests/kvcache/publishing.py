@@ -1,7 +1,6 @@
 """A simulated engine that publishes KV events, for tests of whoever listens."""
 
-from dataclasses import replace
-
+from msgspec.structs import replace
 from recordings import OneSecond
 
 from kvbench.engine.publication import EventCollector
