@@ -170,8 +170,10 @@ class BlockIndex:
         for known in self._pods.values():
             alive |= known.bit
         ends: dict[int, int] = {}
-        for position, block_hash in enumerate(hashes):
-            gone = alive & ~self._holders.get(block_hash, 0)
+        for position, holders in enumerate(map(self._holders.get, hashes)):
+            if holders == alive:
+                continue
+            gone = alive & ~(holders or 0)
             while gone:
                 bit = gone & -gone
                 ends[bit] = position
@@ -262,15 +264,22 @@ class BlockIndex:
         if above is None:
             self._park(known, alias, parent or 0, content, extra)
             return
-        waiting = [(alias, above, content, extra)]
+        block_hash = known.aliases[alias] = hash_block(above, content, extra)
+        self._hold(block_hash, above, known)
+        if known.children:
+            self._unpark(known, alias)
+
+    def _unpark(self, known: _Pod, alias: int) -> None:
+        """Place the blocks that have waited for this one, and those that have waited for them."""
+        waiting = [alias]
         while waiting:
-            alias, above, content, extra = waiting.pop()
-            block_hash = hash_block(above, content, extra)
-            known.aliases[alias] = block_hash
-            self._hold(block_hash, above, known)
+            alias = waiting.pop()
+            above = known.aliases[alias]
             for child in known.children.pop(alias, ()):
                 _, content, extra = known.parked.pop(child)
-                waiting.append((child, block_hash, content, extra))
+                block_hash = known.aliases[child] = hash_block(above, content, extra)
+                self._hold(block_hash, above, known)
+                waiting.append(child)
 
     def _copy(self, known: _Pod, alias: int) -> None:
         """Count one more copy of a block; one that was disbelieved is a first copy again."""
@@ -311,7 +320,8 @@ class BlockIndex:
     def _hold(self, block_hash: BlockHash, parent: BlockHash, known: _Pod) -> None:
         """Note that a pod holds a block."""
         holders = self._holders.get(block_hash, 0)
-        self._holders[block_hash] = holders | known.bit
+        # One holder's bit is an object that is there already.
+        self._holders[block_hash] = holders | known.bit if holders else known.bit
         if self._observer is not None and not holders & known.bit:
             self._observer.stored(known.name, block_hash, parent, holders.bit_count())
 
