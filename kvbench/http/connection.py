@@ -330,7 +330,7 @@ class Connection(asyncio.Protocol):
         if isinstance(item, _Refusal):
             request = Request(Head("GET", b"/", [], keep_alive=False))
             self._exchange = Exchange(request, self)
-            self._exchange.respond(item.status, item.message.encode(), "text/plain; charset=utf-8")
+            self._exchange.respond(item.status, *self._server.refusal(item.status, item.message))
             return
         exchange = self._exchange = Exchange(item, self)
         if self._server.closing:
@@ -342,7 +342,7 @@ class Connection(asyncio.Protocol):
             if exchange.started:
                 exchange.abort()
             elif not exchange.closed:
-                exchange.respond(500, b"Internal Server Error", "text/plain; charset=utf-8")
+                exchange.respond(500, *self._server.refusal(500, "Internal Server Error"))
 
     def _hang_up(self) -> None:
         """End the connection so that a client that is still sending can read the answer."""

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from email.utils import format_datetime
-from typing import TYPE_CHECKING
 
 from kvbench.clock import utc
 from kvbench.errors import TargetError
@@ -26,10 +26,15 @@ from kvbench.http.connection import Connection, Limits
 from kvbench.http.exchange import Exchange, Request
 from kvbench.http.heads import Head, Header, KnownHeads
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+Refusal = Callable[[int, str], tuple[bytes, str]]
+"""Returns body and content type of an answer that the server gives itself."""
 
 __all__ = ["Exchange", "Head", "Header", "Limits", "Request", "Server", "serve"]
+
+
+def plain_text(_status: int, message: str) -> tuple[bytes, str]:
+    """Return a refusal as text, as servers do that have no form of their own."""
+    return message.encode(), "text/plain; charset=utf-8"
 
 
 class Server:
@@ -37,6 +42,7 @@ class Server:
 
     Attributes:
         handler: Called with each exchange.
+        refusal: Words what the server answers itself.
         limits: What a client may ask.
         connections: Those that are open.
         closing: Whether it has stopped accepting.
@@ -46,8 +52,15 @@ class Server:
         port: Where it listens; the real one where 0 was asked.
     """
 
-    def __init__(self, handler: Callable[[Exchange], None], limits: Limits, name: str) -> None:
+    def __init__(
+        self,
+        handler: Callable[[Exchange], None],
+        limits: Limits,
+        name: str,
+        refusal: Refusal = plain_text,
+    ) -> None:
         self.handler = handler
+        self.refusal = refusal
         self.limits = limits
         self.connections: set[Connection] = set()
         self.closing = False
@@ -140,6 +153,7 @@ async def serve(
     max_unsent: int = 8 * 2**20,
     name: str = "kvbench",
     reuse_port: bool = False,
+    refusal: Refusal = plain_text,
 ) -> Server:
     """Listen and answer with `handler` until closed.
 
@@ -154,6 +168,7 @@ async def serve(
         max_unsent: Bytes of an answer that a slow reader may leave unread before it is cut.
         name: The `server` header.
         reuse_port: Whether other processes may accept on the same port.
+        refusal: Words what is answered before the handler is asked, or after it has failed.
 
     Returns:
         The server, listening.
@@ -162,6 +177,6 @@ async def serve(
         TargetError: The address cannot be bound.
     """
     limits = Limits(max_body, max_header, max_unsent, idle_timeout, read_timeout)
-    server = Server(handler, limits, name)
+    server = Server(handler, limits, name, refusal)
     await server.listen(host, port, reuse_port=reuse_port)
     return server

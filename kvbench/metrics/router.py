@@ -199,6 +199,62 @@ SHADOW_TTFT = Metric(
     _TTFT,
 )
 
+BREAKER = Metric(
+    "kvbench_router_breaker",
+    "gauge",
+    "State of a pod's circuit breaker: 0 closed, 1 open, 2 open and ready for a trial.",
+    ("pod",),
+)
+DRAINING = Metric(
+    "kvbench_router_pod_draining",
+    "gauge",
+    "Whether a pod is sent no more requests, by an operator's wish: 1 or 0.",
+    ("pod",),
+)
+MODEL_PODS = Metric(
+    "kvbench_router_model_pods",
+    "gauge",
+    "Pods that say they serve a model.",
+    ("model",),
+)
+SOURCE_OK = Metric(
+    "kvbench_router_source_ok",
+    "gauge",
+    "Whether a file or DNS name that names pods, or the file of keys, could last be used: 1 or 0.",
+    ("source",),
+)
+QUEUE = Metric(
+    "kvbench_router_queue",
+    "gauge",
+    "Requests that wait for others to end.",
+)
+QUEUE_SECONDS = Metric(
+    "kvbench_router_queue_seconds",
+    "histogram",
+    "How long requests that were let in had waited for others to end.",
+    (),
+    _TTFT,
+)
+LIMITED = Metric(
+    "kvbench_router_limited_total",
+    "counter",
+    "Requests turned away by a limit, by the name of their key ('' without one): its 'in_flight' "
+    "or 'per_minute', the length of the 'queue', or the time in it, 'patience'.",
+    ("key", "limit"),
+)
+KEY_REQUESTS = Metric(
+    "kvbench_router_key_requests_total",
+    "counter",
+    "Requests that came with a key, by its name.",
+    ("key",),
+)
+KEY_IN_FLIGHT = Metric(
+    "kvbench_router_key_in_flight",
+    "gauge",
+    "Requests of a key that are under way or wait.",
+    ("key",),
+)
+
 METRICS = (
     REQUESTS,
     DECISIONS,
@@ -229,4 +285,13 @@ METRICS = (
     SHADOW_PROMPT_TOKENS,
     SHADOW_CACHED_TOKENS,
     SHADOW_TTFT,
+    BREAKER,
+    DRAINING,
+    MODEL_PODS,
+    SOURCE_OK,
+    QUEUE,
+    QUEUE_SECONDS,
+    LIMITED,
+    KEY_REQUESTS,
+    KEY_IN_FLIGHT,
 )

@@ -40,6 +40,10 @@ class Breaker:
         """Whether traffic flows."""
         return self.failures < _FAILURES
 
+    def state(self, now: float) -> int:
+        """Return 0 closed, 1 open, 2 open and ready for a trial."""
+        return 0 if self.closed else 1 if now < self.until else 2
+
     def allows(self, now: float, in_flight: int) -> bool:
         """Return whether another request may be sent, with so many of the pod's under way."""
         return self.closed or (now >= self.until and in_flight == 0)

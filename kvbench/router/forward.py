@@ -20,6 +20,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import os
 from dataclasses import dataclass
@@ -34,6 +35,8 @@ from kvbench.router.membership import Lease
 from kvbench.router.usage import UsageFinder
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Container
+
     from kvbench.http.server import Exchange
     from kvbench.policies.decision import Decision, Policy, RouteRequest
     from kvbench.router.fleet import Fleet
@@ -41,6 +44,8 @@ if TYPE_CHECKING:
     from kvbench.router.keys import Prompt
     from kvbench.router.membership import Pod
     from kvbench.router.upstream import Failure, Upstream
+
+logger = logging.getLogger(__name__)
 
 _MOST_ATTEMPTS = 4
 
@@ -65,13 +70,14 @@ class Forwarding:
 
     Attributes:
         deadline: When it has taken too long, seconds on the fleet's clock.
+        on_end: Called once, however it ends.
     """
 
     __slots__ = (
-        "_began", "_connecting", "_dechunk", "_decision", "_exchange", "_first_piece",
+        "_among", "_began", "_connecting", "_dechunk", "_decision", "_exchange", "_first_piece",
         "_fleet", "_keep_alive", "_lease", "_pod", "_policy", "_prompt", "_request", "_sent",
         "_status", "_tried", "_troubles", "_unsent",
-        "_upstream", "_usage", "deadline",
+        "_upstream", "_usage", "deadline", "on_end",
     )  # fmt: skip
 
     def __init__(
@@ -81,13 +87,17 @@ class Forwarding:
         request: RouteRequest,
         prompt: Prompt | None,
         policy: Policy,
+        *,
+        among: Container[str] | None = None,
     ) -> None:
+        self._among = among
+        self.on_end: Callable[[], None] | None = None
         self._fleet = fleet
         self._exchange = exchange
         self._request = request
         self._prompt = prompt
         self._policy = policy
-        self._began = fleet.clock.now()
+        self._began = 0.0
         self._tried: list[str] = []
         self._troubles: list[str] = []
         self._decision: Decision
@@ -111,12 +121,20 @@ class Forwarding:
     def begin(self) -> None:
         """Send the request to a pod, or refuse it."""
         self._fleet.under_way.add(self)
+        self._began = self._fleet.clock.now()
         self._attempt()
 
     def _attempt(self) -> None:
+        """Choose a pod and send; a request ends, whatever breaks."""
+        try:
+            self._place()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it ends the request
+            self._broken(error)
+
+    def _place(self) -> None:
         """Choose among the pods that have not failed this request."""
         fleet, now = self._fleet, self._fleet.clock.now()
-        pods = fleet.membership.offered(now, self._tried)
+        pods = fleet.membership.offered(now, self._tried, self._among)
         if not pods or len(self._tried) == _MOST_ATTEMPTS:
             self._give_up()
             return
@@ -150,7 +168,10 @@ class Forwarding:
         except (OSError, UnicodeError) as error:  # a host name may be none
             self.failed("connect", f"could not be connected to: {_words(error)}")
         else:
-            self._send(upstream)
+            try:
+                self._send(upstream)
+            except Exception as error:  # noqa: BLE001 - the same
+                self._broken(error)
 
     def _send(self, upstream: Upstream) -> None:
         """Hand the request to the pod."""
@@ -278,7 +299,7 @@ class Forwarding:
             self._end("cut", Outcome())
             self._exchange.abort(reset=True)
         else:
-            self._refuse(HTTPStatus.GATEWAY_TIMEOUT, f"{pod.name} took too long to answer.")
+            self.refuse(HTTPStatus.GATEWAY_TIMEOUT, f"{pod.name} took too long to answer.")
 
     # Ending.
 
@@ -286,16 +307,26 @@ class Forwarding:
         """Refuse: no pod is left."""
         if self._troubles:
             troubles = "; ".join(self._troubles)
-            self._refuse(HTTPStatus.BAD_GATEWAY, f"No pod could answer: {troubles}.")
+            self.refuse(HTTPStatus.BAD_GATEWAY, f"No pod could answer: {troubles}.")
         else:
-            sentence = self._fleet.membership.why_nobody()
-            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, sentence)
+            sentence = self._fleet.membership.why_nobody(self._among)
+            self.refuse(HTTPStatus.SERVICE_UNAVAILABLE, sentence)
 
-    def _refuse(self, status: HTTPStatus, message: str) -> None:
+    def refuse(self, status: HTTPStatus, message: str, retry_after_s: int = 1) -> None:
         """Answer with an error of the router's own."""
         self._end(f"{status // 100}xx", Outcome())
         self._fleet.meters.refusals.add(str(status.value))
-        refuse(self._exchange, status, message)
+        refuse(self._exchange, status, message, retry_after_s=retry_after_s)
+
+    def _broken(self, error: Exception) -> None:
+        """End after an exception, which is a bug: no pod is to blame, and no client waits."""
+        logger.error("request %r: the router failed", self._request.id, exc_info=error)
+        self._drop()
+        if self._exchange.started:
+            self._end("cut", Outcome())
+            self._exchange.abort(reset=True)
+        else:
+            self.refuse(HTTPStatus.INTERNAL_SERVER_ERROR, "The router failed; its log says how.")
 
     def _drop(self) -> None:
         """Close the connection to the pod, or stop making one."""
@@ -322,7 +353,12 @@ class Forwarding:
         exchange.on_close = exchange.on_pause = exchange.on_resume = None
         self._fleet.meters.requests.add("" if self._pod is None else self._pod.name, status)
         self._upstream = None
-        self._leave(outcome)
+        try:
+            self._leave(outcome)
+        finally:
+            ended, self.on_end = self.on_end, None
+            if ended is not None:
+                ended()
 
     def _outcome(self, pod: Pod) -> Outcome:
         """Return what an answer in full has taught, and count it."""

@@ -104,6 +104,18 @@ def read_prompt(body: bytes) -> Prompt:
     )
 
 
+class _Named(msgspec.Struct):
+    model: str = ""
+
+
+def read_model(body: bytes) -> str:
+    """Return the model that a body asks for; "" if it asks for none, or is no JSON."""
+    try:
+        return msgspec.json.decode(body, type=_Named).model
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return ""
+
+
 class BytesPerToken:
     """How many bytes of canonical text a token stands for, by model, as pods have counted."""
 

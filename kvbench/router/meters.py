@@ -11,8 +11,12 @@ from kvbench.metrics import router
 from kvbench.metrics.instruments import Buckets, Counts, Levels
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from kvbench.kvcache.ledger import Ledger
+    from kvbench.router.access import Holder
     from kvbench.router.membership import Membership
+    from kvbench.router.models import Models
     from kvbench.router.tokens import PromptTokens
 
 
@@ -50,6 +54,15 @@ class Meters:
         self.shadow_prompt_tokens = Counts(router.SHADOW_PROMPT_TOKENS, registry)
         self.shadow_cached_tokens = Counts(router.SHADOW_CACHED_TOKENS, registry)
         self.shadow_ttft = Buckets(router.SHADOW_TTFT, registry)
+        self.breaker = Levels(router.BREAKER, registry)
+        self.draining = Levels(router.DRAINING, registry)
+        self.model_pods = Levels(router.MODEL_PODS, registry)
+        self.source_ok = Levels(router.SOURCE_OK, registry)
+        self.queue = Levels(router.QUEUE, registry)
+        self.queue_seconds = Buckets(router.QUEUE_SECONDS, registry)
+        self.limited = Counts(router.LIMITED, registry)
+        self.key_requests = Counts(router.KEY_REQUESTS, registry)
+        self.key_in_flight = Levels(router.KEY_IN_FLIGHT, registry)
 
     def forget_pod(self, pod: str) -> None:
         """Drop what was counted of a pod that is gone: names come and go without end."""
@@ -63,6 +76,26 @@ class Meters:
         for pod in membership.pods.values():
             self.in_flight.set(pod.name, to=pod.state.in_flight)
             self.pod_up.set(pod.name, to=float(pod.name in offered))
+            self.breaker.set(pod.name, to=pod.breaker.state(now))
+            self.draining.set(pod.name, to=float(pod.draining))
+
+    def read_models(self, models: Models) -> None:
+        """Set how many pods serve each model, before a scrape."""
+        self.model_pods.clear()
+        for model, pods in models.numbers().items():
+            self.model_pods.set(model, to=pods)
+
+    def read_limits(self, holders: Iterable[Holder], waiting: int) -> None:
+        """Set what keys have under way and how many requests wait, before a scrape."""
+        self.queue.set(to=waiting)
+        self.key_in_flight.clear()
+        for holder in holders:
+            self.key_in_flight.set(holder.name, to=holder.under_way)
+
+    def read_sources(self, troubles: Mapping[str, str | None]) -> None:
+        """Set whether each file and each name could be used, before a scrape."""
+        for source, trouble in troubles.items():
+            self.source_ok.set(source, to=float(trouble is None))
 
     def read_ledger(self, ledger: Ledger) -> None:
         """Set what is read off the pods' KV events, before a scrape."""

@@ -10,61 +10,73 @@ Rules:
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kvbench.router.address import parse_address
-from kvbench.zmqfeed.sources import parse_pod
+from kvbench.router.address import Address, parse_address
+from kvbench.zmqfeed.sources import EventSource, parse_pod
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kvbench.router.address import Address
-    from kvbench.zmqfeed.sources import EventSource
-
 PEOPLE = "admin"
 
 
-class Roster:
-    """The pods that are wanted.
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A pod that there should be.
 
     Attributes:
-        sources: Where their KV events come from, by name, for those that say so.
+        address: Where it is.
+        events: Where its KV events come from, if anywhere.
     """
 
+    address: Address
+    events: EventSource | None = None
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self.address.name
+
+
+def parse_member(text: str) -> Member:
+    """Return the pod that a text stands for, as `--pod` takes it.
+
+    Raises:
+        InputError: It stands for none.
+    """
+    url, events = parse_pod(text)
+    return Member(parse_address(url), events)
+
+
+class Roster:
+    """The pods that are wanted."""
+
     def __init__(self) -> None:
-        self._named: dict[str, dict[str, Address]] = {PEOPLE: {}}
+        self._named: dict[str, dict[str, Member]] = {PEOPLE: {}}
         self._removed: set[str] = set()
-        self.sources: dict[str, EventSource] = {}
 
-    def _take(self, text: str) -> Address:
-        """Return the address in what is said of a pod; remember where its KV events come from."""
-        url, source = parse_pod(text)
-        address = parse_address(url)
-        self.sources.pop(address.name, None)
-        if source is not None:
-            self.sources[address.name] = source
-        return address
-
-    def name(self, source: str, urls: Iterable[str]) -> None:
+    def name(self, source: str, pods: Iterable[str]) -> None:
         """Take a source's pods for those that it names now.
 
         Raises:
-            InputError: One of them is no URL of a pod; nothing has changed.
+            InputError: One of them is no pod; nothing has changed.
         """
-        addresses = [self._take(url) for url in urls]
-        self._named[source] = {address.name: address for address in addresses}
+        members = [parse_member(pod) for pod in pods]
+        self._named[source] = {member.name: member for member in members}
         self._removed &= {name for named in self._named.values() for name in named}
 
-    def add(self, url: str) -> str:
+    def add(self, pod: str) -> str:
         """Add a pod by hand; return its name.
 
         Raises:
-            InputError: That is no URL of a pod.
+            InputError: It is no pod.
         """
-        address = self._take(url)
-        self._named[PEOPLE][address.name] = address
-        self._removed.discard(address.name)
-        return address.name
+        member = parse_member(pod)
+        self._named[PEOPLE][member.name] = member
+        self._removed.discard(member.name)
+        return member.name
 
     def remove(self, name: str) -> None:
         """Remove a pod by hand.
@@ -78,11 +90,15 @@ class Roster:
         if any(name in named for named in self._named.values()):
             self._removed.add(name)
 
-    def wanted(self) -> dict[str, Address]:
+    def named(self) -> dict[str, list[str]]:
+        """Return the names of the pods that each source names, by source."""
+        return {source: list(named) for source, named in self._named.items()}
+
+    def wanted(self) -> dict[str, Member]:
         """Return the pods that there should be, by name."""
-        wanted: dict[str, Address] = {}
+        wanted: dict[str, Member] = {}
         for named in self._named.values():
-            for name, address in named.items():
+            for name, member in named.items():
                 if name not in self._removed:
-                    wanted.setdefault(name, address)
+                    wanted.setdefault(name, member)
         return wanted

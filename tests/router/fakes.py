@@ -119,8 +119,10 @@ class FakePod:
 
     script: object = fine
     healthy: bool = True
+    models: list[str] | None = None  # None leaves /v1/models to the script
     calls: list[Call] = field(default_factory=list)
     connections: int = 0
+    hanging: list[str] = field(default_factory=list)
     readers: dict = field(default_factory=dict)
     departures: dict = field(default_factory=dict)
     server: asyncio.Server | None = None
@@ -185,6 +187,11 @@ class FakePod:
         if target == "/health":
             self.connections -= 1
             await call.answer(b"", 200 if self.healthy else 503)
+            return
+        if target == "/v1/models" and self.models is not None:
+            self.connections -= 1
+            entries = [{"id": name, "object": "model", "root": self.name} for name in self.models]
+            await call.answer(json.dumps({"object": "list", "data": entries}).encode())
             return
         self.calls.append(call)
         self.arrivals.put_nowait(call)
@@ -269,6 +276,12 @@ class Client:
         self.writer.transport.abort()
 
 
+async def until(condition) -> None:
+    """Wait until it holds: for what goes by the clock, or in a thread."""
+    while not condition():  # noqa: ASYNC110 - the product has no event for this
+        await asyncio.sleep(0.001)
+
+
 async def ask(url: str, method: str, target: str, body: bytes = b"", *headers: str) -> Reply:
     """Ask over a connection of its own."""
     client = await Client.to(url)
@@ -283,13 +296,15 @@ async def ask(url: str, method: str, target: str, body: bytes = b"", *headers: s
 class House(contextlib.AsyncExitStack):
     """Pods and a router in front of them, all taken down in the end."""
 
-    def __init__(self, *scripts, clock=None, **settings):
+    def __init__(self, *scripts, clock=None, named=None, resolve=None, **settings):
         super().__init__()
+        self.named = named  # what --pod is given; None is all pods
+        self.resolve = {} if resolve is None else {"resolve": resolve}
         self.clock = clock or WallClock()
         self.pods = [FakePod(script) for script in scripts]
         self.settings = Settings(**{"policy": "least_load", "probe_every_s": 0, **settings})
         self.router: Router
-        self.url = ""
+        self.url = self.admin = ""
 
     async def __aenter__(self) -> Self:
         """Start everything."""
@@ -297,9 +312,12 @@ class House(contextlib.AsyncExitStack):
         for pod in self.pods:
             await pod.start()
             self.push_async_callback(pod.stop)
-        self.router = Router([pod.url for pod in self.pods], self.settings, self.clock)
+        pods = [pod.url for pod in self.pods] if self.named is None else self.named
+        self.router = Router(pods, self.settings, self.clock, **self.resolve)
         self.url = await self.router.start("127.0.0.1", 0)
         self.push_async_callback(self.router.stop, 0.5)
+        if self.settings.admin:
+            self.admin = await self.router.start_admin(0)
         return self
 
     def in_flight(self) -> list[tuple[int, int]]:
@@ -314,6 +332,6 @@ class House(contextlib.AsyncExitStack):
 
     async def metric(self, name: str, **labels: str) -> float:
         """Return one sample of the router's metrics, 0 if there is none."""
-        self.router.fleet.meters.read_pods(self.router.fleet.membership, 0.0)
+        self.router.read_levels()
         value = self.router.fleet.meters.registry.get_sample_value(name, labels)
         return value or 0.0

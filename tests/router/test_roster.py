@@ -17,7 +17,7 @@ def urls(names: str) -> list[str]:
 
 def wanted(roster: Roster) -> str:
     """Return the hosts that are wanted."""
-    return "".join(sorted(address.host for address in roster.wanted().values()))
+    return "".join(sorted(member.address.host for member in roster.wanted().values()))
 
 
 def test_sources_are_joined_and_each_replaces_its_own():
@@ -78,7 +78,7 @@ def test_of_two_urls_with_one_name_the_first_counts():
     roster.name("flags", ["http://a:1/base"])
     roster.name("file", ["https://a:1"])
 
-    assert [address.url for address in roster.wanted().values()] == ["http://a:1/base"]
+    assert [member.address.url for member in roster.wanted().values()] == ["http://a:1/base"]
 
 
 SOURCES = st.sampled_from(["flags", "file", "dns"])

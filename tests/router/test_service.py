@@ -25,6 +25,8 @@ async def sick(call):
         ("POST", "/v1/embeddings"),
         ("POST", "/tokenize"),
         ("POST", "/detokenize?x=1"),
+        ("POST", "/v2/rerank"),
+        ("GET", "/version"),
         ("DELETE", "/v1/responses/7"),
         ("GET", "/v1/chat/completions"),
     ],
@@ -128,7 +130,7 @@ def test_an_unknown_shape_and_ten_thousand_messages_are_passed_on():
     run(case)
 
 
-@pytest.mark.parametrize("target", ["/", "/v2/x", "/faults", "/v1", "/metrics/x"])
+@pytest.mark.parametrize("target", ["/", "/faults", "/sleep", "/x/../sleep"])
 def test_what_the_router_does_not_serve_is_404(target):
     """It passes nothing on that it does not know."""
 
@@ -224,6 +226,7 @@ def test_the_list_of_pods_says_what_is_known_of_each():
                         "in_flight_prefill_tokens": 0,
                         "requests": 1,
                         "draining": False,
+                        "models": None,
                         "trouble": None,
                     }
                 ]
@@ -235,8 +238,10 @@ def test_the_list_of_pods_says_what_is_known_of_each():
 ELSEWHERE = (
     "predicted_cached_tokens", "index", "trust", "event", "prediction", "regret", "miscounted",
     "tokens_known", "shadow",
+    "breaker", "draining", "model_pods", "source_ok", "queue", "limited", "key_",
 )  # fmt: skip
-"""What only exact routing moves: see test_exact.py."""
+"""What only exact routing moves, see test_exact.py; and what only faults, keys and limits do, see
+test_service_limits.py, test_admin.py, test_discovery.py and test_probing.py."""
 
 
 def test_every_metric_of_the_catalogue_moves():
@@ -392,7 +397,7 @@ def test_a_request_may_not_choose_its_policy_where_that_is_not_allowed():
 
 
 def test_requests_under_way_end_before_the_router_does():
-    """New clients are not taken any more."""
+    """New ones are refused meanwhile, so that a balancer in front asks another."""
 
     async def case():
         go_on = asyncio.Event()
@@ -409,12 +414,18 @@ def test_requests_under_way_end_before_the_router_does():
             await client.chunk()
             stopping = asyncio.ensure_future(house.router.stop(5.0))
             await asyncio.sleep(0)
-            with pytest.raises(ConnectionRefusedError):
-                await Client.to(house.url)
+            for method, path in (("POST", CHAT), ("GET", "/health")):
+                reply = await ask(house.url, method, path, chat("hi") if method == "POST" else b"")
+                assert reply.status == 503
+                assert reply.headers["retry-after"] == "1"
+                assert reply.headers["connection"] == "close"
+            assert (await ask(house.url, "GET", "/metrics")).status == 200
             go_on.set()
 
             assert await client.chunk() == chunk(b"")
             await stopping
+            with pytest.raises(ConnectionRefusedError):
+                await Client.to(house.url)
             client.close()
 
     run(case)

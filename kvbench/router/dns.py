@@ -1,0 +1,92 @@
+"""Pods behind a DNS name: one at each of its addresses, as a headless service has them.
+
+    --pod dns://vllm.models.svc:8000
+
+Rules: the name is resolved again every few seconds. When it cannot be resolved, the pods that it
+last had stay; their probes will tell whether they are there. Pods are spoken to in plain HTTP: no
+certificate names an address.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from kvbench.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+logger = logging.getLogger(__name__)
+
+SCHEME = "dns://"
+_TIMEOUT_S = 5.0
+_MOST = 1024  # addresses
+
+
+async def resolve(host: str, port: int) -> list[str]:
+    """Return the addresses of a host.
+
+    Raises:
+        OSError: It has none, or nobody can tell.
+    """
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [str(address[0]) for *_, address in found]
+
+
+class DnsName:
+    """A name whose addresses are pods.
+
+    Attributes:
+        url: As given.
+        trouble: Why it could not be resolved the last time, None if it could.
+    """
+
+    def __init__(self, url: str, resolve: Callable[[str, int], Awaitable[list[str]]]) -> None:
+        """Take a name.
+
+        Raises:
+            InputError: It is not of the form dns://NAME:PORT.
+        """
+        trouble = InputError(
+            f"--pod: expected dns://NAME:PORT, got {url!r}", hint="dns://vllm.models.svc:8000"
+        )
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            raise trouble from None
+        if not host or not port or parts.username or parts.path.strip("/") or parts.query:
+            raise trouble
+        self.url = url
+        self.trouble: str | None = None
+        self._host, self._port = host, port
+        self._resolve = resolve
+        self._said: str | None = None
+
+    async def pods(self) -> list[str] | None:
+        """Return the URLs of the pods that it has now, None if that cannot be told."""
+        try:
+            async with asyncio.timeout(_TIMEOUT_S):
+                addresses = await self._resolve(self._host, self._port)
+        except TimeoutError:
+            self.trouble = "could not be resolved in time"
+        except (OSError, UnicodeError) as error:
+            self.trouble = f"could not be resolved: {getattr(error, 'strerror', None) or error}"
+        else:
+            self.trouble = None
+            hosts = sorted({f"[{a}]" if ":" in a else a for a in addresses})[:_MOST]
+            self._tell()
+            return [f"http://{host}:{self._port}" for host in hosts]
+        self._tell()
+        return None
+
+    def _tell(self) -> None:
+        """Log what has changed."""
+        if self.trouble != self._said:
+            self._said = self.trouble
+            logger.warning("%s %s", self.url, self.trouble or "is resolved again")

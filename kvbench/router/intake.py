@@ -1,0 +1,256 @@
+"""What becomes of a request: which path is answered how, and past which limits.
+
+| path | answered |
+|---|---|
+| `POST` to `/v1/chat/completions`, `/v1/completions`, | by the pod that the policy chooses |
+| `/v1/responses`, `/v1/messages` | |
+| `GET /v1/models` | all models of all pods |
+| `POST /reset_prefix_cache` | by all pods: 200 if all answer 200; policies forget |
+| `GET /health`, `/pods`, `/decisions`, `/metrics` | by the router itself: see `pages` |
+| everything else | by the least loaded pod that serves the model, but controls of one pod: 404 |
+
+A model that no pod serves is 404; a prompt that is not JSON is 400, before any pod is asked. Where
+there are keys, everything but `/health` and `/metrics` needs one. While the router ends, what is
+under way is answered, and everything new is 503.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from kvbench.errors import InputError
+from kvbench.policies.decision import RouteRequest
+from kvbench.router.answers import answer_json
+from kvbench.router.forward import Forwarding
+from kvbench.router.keys import BodyError, read_model, read_prompt
+from kvbench.router.models import UnknownModelError
+from kvbench.router.paths import MODELS, PROMPTS, RESET, passed_on
+from kvbench.router.waiting import Refusal, Visit, WaitingRoom
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping
+
+    from kvbench.http.server import Exchange
+    from kvbench.policies.decision import Policy
+    from kvbench.router.access import Access, Holder
+    from kvbench.router.fleet import Fleet
+    from kvbench.router.keys import Prompt
+    from kvbench.router.pages import Pages
+    from kvbench.router.settings import Settings
+    from kvbench.router.tokens import Reading
+
+logger = logging.getLogger(__name__)
+
+_OPEN = frozenset({"/health", "/metrics"})
+_MOST_AT_ONCE = 4096  # characters: encoding them takes a millisecond
+
+
+class Intake:
+    """Takes in requests.
+
+    Args:
+        fleet: The pods, and all that requests share.
+        pages: What the router answers itself.
+        access: The keys.
+        settings: How the router behaves.
+        spawn: Runs something beside the server.
+
+    Attributes:
+        room: Where requests wait, if so many may be under way and no more.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        pages: Pages,
+        access: Access,
+        settings: Settings,
+        spawn: Callable[[Coroutine[None, None, None]], object],
+    ) -> None:
+        self._fleet = fleet
+        self._pages = pages
+        self._access = access
+        self._allow_policy_header = settings.allow_policy_header
+        self._spawn = spawn
+        self._numbers = itertools.count()
+        self._encoding = ThreadPoolExecutor(2, "tokenise")
+        self.room: WaitingRoom | None = None
+        if settings.max_in_flight is not None:
+            self.room = WaitingRoom(
+                settings.max_in_flight,
+                settings.queue,
+                settings.patience_s,
+                lambda seconds: fleet.meters.queue_seconds.observe(value=seconds),
+            )
+
+    def close(self) -> None:
+        """Tokenise nothing more."""
+        self._encoding.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is under way, or waits for it."""
+        return bool(self._fleet.under_way) or (self.room is not None and self.room.waiting > 0)
+
+    # The three ways to answer: to all, to those who have a key, and at the end.
+
+    def handle(self, exchange: Exchange, holder: Holder | None = None) -> None:
+        """Answer one request, now or later; `holder` has its key, if keys are asked for."""
+        request = exchange.request
+        method, path = request.method, request.path
+        if path in PROMPTS and method == "POST":
+            self._route(exchange, holder)
+        elif path == MODELS and method == "GET":
+            self._list_models(exchange, holder)
+        elif path == RESET:
+            if method == "POST":
+                self.reset(exchange)
+            else:
+                self._pages.refuse(exchange, HTTPStatus.METHOD_NOT_ALLOWED, "Method Not Allowed")
+        elif method in {"GET", "HEAD"} and self._pages.show(exchange):
+            pass
+        elif passed_on(path):
+            self._pass(exchange, holder)
+        else:
+            sentence = f"The router does not serve {path}."
+            self._pages.refuse(exchange, HTTPStatus.NOT_FOUND, sentence)
+
+    def authorize(self, exchange: Exchange) -> None:
+        """Answer those who have a key."""
+        head = exchange.request.head
+        holder = self._access.of(head.named)
+        if holder is not None:
+            self._fleet.meters.key_requests.add(holder.name)
+        elif head.path not in _OPEN:
+            sentence = "Expected an API key that is known here: authorization: Bearer KEY."
+            self._pages.refuse(exchange, HTTPStatus.UNAUTHORIZED, sentence)
+            return
+        self.handle(exchange, holder)
+
+    def turn_away(self, exchange: Exchange) -> None:
+        """Refuse: the router ends. It goes on telling how it is."""
+        exchange.last_on_connection()
+        if exchange.request.path not in _OPEN or not self._pages.show(exchange):
+            sentence = "The router is ending; ask again, and another will answer."
+            self._pages.refuse(exchange, HTTPStatus.SERVICE_UNAVAILABLE, sentence)
+
+    def reset(self, exchange: Exchange) -> None:
+        """Have all pods empty their prefix caches."""
+        self._spawn(self._pages.reset(exchange))
+
+    # What is sent to pods.
+
+    def _route(self, exchange: Exchange, holder: Holder | None) -> None:
+        """Send a prompt where the policy says."""
+        fleet, headers = self._fleet, exchange.request.head.named
+        try:
+            policy = self._policy(headers.get(b"x-kvbench-policy"))
+            began = fleet.clock.now()
+            prompt = read_prompt(exchange.request.body)
+            fleet.meters.stages.observe("parse", value=fleet.clock.now() - began)
+        except (BodyError, InputError) as error:
+            self._pages.refuse(exchange, HTTPStatus.BAD_REQUEST, str(error))
+            return
+        ratio = fleet.bytes_per_token.of(prompt.model)
+        session = headers.get(b"x-session-id", b"").decode("latin-1")
+        request = prompt.request(self._identity(headers), session, ratio)
+        reading = fleet.read(exchange.request.body, prompt)
+        if reading is None:
+            self._begin(exchange, request, prompt, policy, holder)
+        elif reading.characters <= _MOST_AT_ONCE:
+            began = fleet.clock.now()
+            encoded = reading.encode()
+            fleet.meters.stages.observe("tokenise", value=fleet.clock.now() - began)
+            request = fleet.exactly(request, prompt, reading, encoded)
+            self._begin(exchange, request, prompt, policy, holder)
+        else:
+            self._spawn(
+                self._route_later(exchange, request, prompt, policy, reading, holder=holder)
+            )
+
+    async def _route_later(
+        self,
+        exchange: Exchange,
+        request: RouteRequest,
+        prompt: Prompt,
+        policy: Policy,
+        reading: Reading,
+        *,
+        holder: Holder | None,
+    ) -> None:
+        """Send a prompt where the policy says, when it is tokenised: not here, as it is long."""
+        fleet, loop = self._fleet, asyncio.get_running_loop()
+        began = fleet.clock.now()
+        try:
+            encoded = await loop.run_in_executor(self._encoding, reading.encode)
+            request = fleet.exactly(request, prompt, reading, encoded)
+        except Exception:
+            logger.exception("request %r: its tokens could not be made", request.id)
+        fleet.meters.stages.observe("tokenise", value=fleet.clock.now() - began)
+        if exchange.closed:
+            fleet.meters.requests.add("", "gone")
+        else:
+            self._begin(exchange, request, prompt, policy, holder)
+
+    def _pass(self, exchange: Exchange, holder: Holder | None) -> None:
+        """Send what has no prompt to the least loaded pod that serves the model it names."""
+        fleet, request = self._fleet, exchange.request
+        model = read_model(request.body) if request.body and fleet.models.several else ""
+        nothing = RouteRequest(self._identity(request.head.named), model, (), 1, 0)
+        self._begin(exchange, nothing, None, fleet.policies.balance, holder)
+
+    def _list_models(self, exchange: Exchange, holder: Holder | None) -> None:
+        """Answer which models the pods serve, all together; a pod answers while none has said."""
+        models = self._fleet.models.union()
+        if models:
+            answer_json(exchange, {"object": "list", "data": models})
+        else:
+            self._pass(exchange, holder)
+
+    def _begin(
+        self,
+        exchange: Exchange,
+        request: RouteRequest,
+        prompt: Prompt | None,
+        policy: Policy,
+        holder: Holder | None,
+    ) -> None:
+        """Send a request on its way, past the limits if there are any."""
+        fleet = self._fleet
+        try:
+            among = fleet.models.serving(request.model)
+        except UnknownModelError as error:
+            self._pages.refuse(exchange, HTTPStatus.NOT_FOUND, str(error), "model")
+            return
+        forwarding = Forwarding(fleet, exchange, request, prompt, policy, among=among)
+        if holder is None and self.room is None:
+            forwarding.begin()
+            return
+
+        def turn_away(refusal: Refusal) -> None:
+            fleet.meters.limited.add("" if holder is None else holder.name, refusal.limit)
+            forwarding.refuse(refusal.status, refusal.sentence, refusal.retry_after_s)
+
+        visit = Visit(forwarding.begin, turn_away, holder, self.room)
+        forwarding.on_end = lambda: visit.end(fleet.clock.now())
+        visit.arrive(fleet.clock.now())
+
+    def _policy(self, wanted: bytes | None) -> Policy:
+        """Return the policy that the request asks for, if it may, else the router's own."""
+        if wanted is None:
+            return self._fleet.policies.default
+        if not self._allow_policy_header:
+            raise InputError(
+                "x-kvbench-policy: this router does not let requests choose their policy; "
+                "--allow-policy-header does"
+            )
+        return self._fleet.policies.named(wanted.decode("latin-1"))
+
+    def _identity(self, headers: Mapping[bytes, bytes]) -> str:
+        known = headers.get(b"x-request-id")
+        return known.decode("latin-1") if known else f"r{next(self._numbers)}"

@@ -1,0 +1,131 @@
+"""What the router answers itself, and the reset of all caches.
+
+| path | what it shows |
+|---|---|
+| `GET /health` | 200 if any pod is offered, else 503 |
+| `GET /pods` | what is known of each pod |
+| `GET /decisions?limit=100` | the last decisions, the newest first, and what came of them |
+| `GET /decisions/ID` | those on the request of that id |
+| `GET /metrics` | the router's part of the metric catalogue |
+"""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs
+
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from kvbench.router.answers import answer_json, error_body, refuse
+from kvbench.router.fetch import Answer, fetch
+from kvbench.router.paths import RESET
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kvbench.http.server import Exchange
+    from kvbench.router.fleet import Fleet
+
+_MOST_SHOWN = 1000
+
+
+class Pages:
+    """The pages of one router.
+
+    Args:
+        fleet: What they tell of.
+        timeout_s: Seconds that a pod may take to reset its cache.
+        read: Called before a scrape, to set what is read off.
+
+    Attributes:
+        ending: Whether the router is about to end, and so not to be sent any more.
+    """
+
+    def __init__(self, fleet: Fleet, timeout_s: float, read: Callable[[], None]) -> None:
+        self._fleet = fleet
+        self._read = read
+        self._timeout_s = timeout_s
+        self.ending = False
+
+    def show(self, exchange: Exchange) -> bool:
+        """Answer, if the path is one of these; return whether it is."""
+        fleet, now = self._fleet, self._fleet.clock.now()
+        match exchange.request.path.rstrip("/"):
+            case "/health":
+                if self.ending:
+                    self.refuse(exchange, HTTPStatus.SERVICE_UNAVAILABLE, "The router is ending.")
+                elif fleet.membership.offered(now):
+                    exchange.respond(200, b"", None)
+                else:
+                    sentence = fleet.membership.why_nobody()
+                    self.refuse(exchange, HTTPStatus.SERVICE_UNAVAILABLE, sentence)
+            case "/pods":
+                answer_json(exchange, {"pods": self.pods()})
+            case "/decisions":
+                latest = fleet.account.journal.latest(_most(exchange))
+                answer_json(exchange, {"decisions": latest})
+            case path if path.startswith("/decisions/"):
+                found = fleet.account.journal.of(path.removeprefix("/decisions/"))
+                if found:
+                    answer_json(exchange, {"decisions": found})
+                else:
+                    self.refuse(exchange, HTTPStatus.NOT_FOUND, "No such decision is kept.")
+            case "/metrics":
+                self._read()
+                exchange.respond(200, generate_latest(fleet.meters.registry), CONTENT_TYPE_LATEST)
+            case _:
+                return False
+        return True
+
+    def pods(self) -> list[dict[str, object]]:
+        """Return what is known of each pod."""
+        fleet = self._fleet
+        listing = fleet.membership.listing(fleet.clock.now())
+        return [{**entry, "models": fleet.models.of(str(entry["name"]))} for entry in listing]
+
+    def refuse(
+        self, exchange: Exchange, status: HTTPStatus, message: str, param: str | None = None
+    ) -> None:
+        """Answer with an error, and count it."""
+        self._fleet.meters.refusals.add(str(status.value))
+        refuse(exchange, status, message, param)
+
+    def refusal(self, status: int, message: str) -> tuple[bytes, str]:
+        """Return an error for what is refused before it is a request, and count it."""
+        self._fleet.meters.refusals.add(str(status))
+        return error_body(HTTPStatus(status), message), "application/json"
+
+    async def reset(self, exchange: Exchange) -> None:
+        """Have all pods empty their prefix caches, and forget what they held."""
+        fleet = self._fleet
+        pods = list(fleet.membership.pods.values())
+        answers = await asyncio.gather(
+            *(
+                fetch(fleet.pools[pod.name], pod.address, "POST", RESET, self._timeout_s)
+                for pod in pods
+            )
+        )
+        for pod in pods:
+            fleet.forget(pod.name)
+        if all(answer.status == HTTPStatus.OK for answer in answers):
+            answer_json(exchange, {"success": all(_agrees(answer) for answer in answers)})
+            return
+        troubles = "; ".join(
+            f"{pod.name}: {answer.trouble or answer.status}"
+            for pod, answer in zip(pods, answers, strict=True)
+            if answer.status != HTTPStatus.OK
+        )
+        self.refuse(exchange, HTTPStatus.BAD_GATEWAY, f"Not every pod was reset: {troubles}.")
+
+
+def _most(exchange: Exchange) -> int:
+    """Return how many decisions are asked for: `?limit=`, or 100."""
+    values = parse_qs(exchange.request.query).get("limit", ["100"])
+    return min(int(values[0]), _MOST_SHOWN) if values[0].isdecimal() else 100
+
+
+def _agrees(answer: Answer) -> bool:
+    """Return whether a pod that answered 200 has done it; it may say otherwise in its body."""
+    return b'"success":false' not in answer.body.replace(b" ", b"")

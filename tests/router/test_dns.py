@@ -1,0 +1,65 @@
+"""Pods behind a name."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from kvbench.errors import InputError
+from kvbench.router.dns import DnsName, resolve
+
+
+def test_each_address_of_a_name_is_a_pod():
+    """Once, in order, whatever the family."""
+
+    async def answer(host: str, port: int) -> list[str]:
+        assert (host, port) == ("vllm.models.svc", 8000)
+        return ["10.0.0.9", "fd00::7", "10.0.0.1", "10.0.0.9"]
+
+    name = DnsName("dns://vllm.models.svc:8000", answer)
+    assert asyncio.run(name.pods()) == [
+        "http://10.0.0.1:8000", "http://10.0.0.9:8000", "http://[fd00::7]:8000",
+    ]  # fmt: skip
+    assert name.trouble is None
+
+
+def test_what_cannot_be_resolved_is_said_once_and_when_it_can_again(caplog):
+    """None is not the same as no pods."""
+    answers: list[object] = [OSError(2, "No such name"), OSError(2, "No such name"), ["::1"], []]
+
+    async def answer(_host: str, _port: int) -> list[str]:
+        found = answers.pop(0)
+        if isinstance(found, OSError):
+            raise found
+        return found
+
+    async def case() -> None:
+        name = DnsName("dns://a:1", answer)
+        assert [await name.pods() for _ in range(2)] == [None, None]
+        assert name.trouble == "could not be resolved: No such name"
+        assert await name.pods() == ["http://[::1]:1"]
+        assert await name.pods() == []
+
+    asyncio.run(case())
+    assert caplog.messages == [
+        "dns://a:1 could not be resolved: No such name", "dns://a:1 is resolved again",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "url", ["dns://a", "dns://:1", "dns://a:x", "dns://a:99999", "dns://a:1/x", "dns://u@a:1"]
+)
+def test_a_name_needs_a_port_and_nothing_else(url):
+    """For a pod is at each address, at that port."""
+    with pytest.raises(InputError, match="expected dns://NAME:PORT, got"):
+        DnsName(url, resolve)
+
+
+def test_the_systems_resolver_is_asked():
+    """For a name that every machine has."""
+
+    async def case() -> None:
+        assert "127.0.0.1" in await resolve("localhost", 80)
+
+    asyncio.run(case())

@@ -1,0 +1,26 @@
+"""Which paths are passed on."""
+
+from __future__ import annotations
+
+import pytest
+
+from kvbench.router.paths import passed_on
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/v1/embeddings", "/v1/audio/transcriptions", "/v2/rerank", "/score", "/tokenize", "/version"],
+)
+def test_what_a_client_may_ask_is_passed_on(path):
+    """Known to us or not."""
+    assert passed_on(path)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/", "//", "/sleep", "//sleep", "/wake_up", "/collective_rpc", "/faults", "/faults/x",
+     "/x/../sleep", "/fault_tolerance/apply"],
+)  # fmt: skip
+def test_what_controls_one_engine_is_not(path):
+    """However it is written."""
+    assert not passed_on(path)

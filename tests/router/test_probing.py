@@ -1,0 +1,128 @@
+"""Pods asked for their models, and requests that go by them."""
+
+from __future__ import annotations
+
+import json
+
+from router.fakes import CHAT, FakePod, House, ask, chat, fine, run, until
+
+
+class Zoo(House):
+    """A house whose pods serve these models: a letter each; "" is a pod that does not say."""
+
+    def __init__(self, *models: str, **settings) -> None:
+        super().__init__(*[fine] * len(models), **{"probe_every_s": 0.005, **settings})
+        for pod, names in zip(self.pods, models, strict=True):
+            pod.models = list(names) or None
+
+    async def known(self) -> None:
+        """Wait until every pod that says what it serves has said it."""
+        told = [pod.name for pod in self.pods if pod.models is not None]
+        await until(lambda: all(self.router.fleet.models.of(name) is not None for name in told))
+
+    async def asked(self, path: str, model: str) -> tuple[int, FakePod | None]:
+        """Ask for a model; return the status and who answered."""
+        body = json.dumps({"model": model, "prompt": "hi", "input": "hi"}).encode()
+        reply = await ask(self.url, "POST", path, body)
+        name = reply.headers.get("x-kvbench-pod")
+        return reply.status, next((pod for pod in self.pods if pod.name == name), None)
+
+
+def test_a_request_goes_to_a_pod_that_serves_its_model():
+    """Prompts, embeddings and tokens alike; whatever is less loaded."""
+
+    async def case():
+        async with Zoo("ax", "bx") as house:
+            await house.known()
+            for path in ("/v1/completions", "/v1/responses", "/v1/embeddings", "/tokenize"):
+                for model, number in (("a", 0), ("b", 1)):
+                    for _ in range(3):
+                        assert await house.asked(path, model) == (200, house.pods[number])
+            assert (await house.asked("/v1/completions", "x"))[0] == 200
+            assert (await ask(house.url, "POST", "/v1/embeddings", b"not JSON")).status == 200
+            assert await house.metric("kvbench_router_model_pods", model="x") == 2
+            assert await house.metric("kvbench_router_model_pods", model="a") == 1
+
+    run(case)
+
+
+def test_a_model_that_no_pod_serves_is_404_as_vllm_says_it():
+    """Before any pod is asked."""
+
+    async def case():
+        async with Zoo("a", "b") as house:
+            await house.known()
+            for path in (CHAT, "/v1/embeddings"):
+                reply = await ask(house.url, "POST", path, chat("hi"))
+                assert reply.status == 404
+                assert reply.json()["error"] == {
+                    "message": "The model `m` does not exist. The pods serve a, b.",
+                    "type": "NotFoundError",
+                    "param": "model",
+                    "code": 404,
+                }
+            assert [pod.calls for pod in house.pods] == [[], []]
+
+    run(case)
+
+
+def test_a_model_whose_pods_are_down_is_unavailable_and_not_unknown():
+    """The others do not stand in for them."""
+
+    async def case():
+        async with Zoo("a", "b") as house:
+            await house.known()
+            pod = house.pods[0]
+            await pod.stop()
+            await until(lambda: house.router.fleet.membership.pods[pod.name].down)
+            reply = await ask(house.url, "POST", CHAT, json.dumps({"model": "a"}).encode())
+
+            assert reply.status == 503
+            assert reply.json()["error"]["message"] == (
+                f"No pod can take the request. {pod.name}: connection refused."
+            )
+            assert (await house.asked(CHAT, "b"))[0] == 200
+            await pod.start()
+
+    run(case)
+
+
+def test_a_pod_that_comes_back_with_another_model_is_noticed():
+    """And one that has loaded another is asked when somebody wants it."""
+
+    async def case():
+        async with Zoo("a", "b") as house:
+            await house.known()
+            models, pod = house.router.fleet.models, house.pods[0]
+            await pod.stop()
+            await until(lambda: house.router.fleet.membership.pods[pod.name].down)
+            pod.models = ["c"]
+            await pod.start()
+            await until(lambda: models.of(pod.name) == ["c"])
+            assert await house.asked(CHAT, "c") == (200, pod)
+            assert (await house.asked(CHAT, "a"))[0] == 404
+
+            house.pods[1].models = ["b", "adapter"]
+            assert (await house.asked(CHAT, "adapter"))[0] == 404
+            await until(lambda: models.of(house.pods[1].name) == ["b", "adapter"])
+            assert await house.asked(CHAT, "adapter") == (200, house.pods[1])
+
+    run(case)
+
+
+def test_the_models_of_all_pods_are_listed_together():
+    """Each as its first pod describes it; a pod that does not say adds none."""
+
+    async def case():
+        async with Zoo("ax", "bx", "") as house:
+            await house.known()
+            reply = await ask(house.url, "GET", "/v1/models")
+            found = {entry["id"]: entry["root"] for entry in reply.json()["data"]}
+            assert found == {
+                "a": house.pods[0].name, "x": house.pods[0].name, "b": house.pods[1].name,
+            }  # fmt: skip
+            assert reply.json()["object"] == "list"
+            listing = (await ask(house.url, "GET", "/pods")).json()["pods"]
+            assert [entry["models"] for entry in listing] == [["a", "x"], ["b", "x"], None]
+
+    run(case)
