@@ -6,9 +6,11 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import fakes_target
+import psutil
 import pytest
 
 from kvbench.records.manifest import Manifest
@@ -173,3 +175,124 @@ def test_a_wrong_input_has_its_own_exit_code(tmp_path):
     code, log = finish(start(command, tmp_path), tmp_path)
     assert code == 2
     assert "nix.yaml: cannot be read" in log
+
+
+def free_port():
+    """Return a port that nobody listens at."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
+
+
+def by_hand(*flags):
+    """Return the command line of somebody who starts Locust without a web UI."""
+    file = str(ROOT / "workloads" / "locustfile.py")
+    return [sys.executable, "-m", "locust", "-f", file, "--headless", "--only-summary", *flags]
+
+
+def test_locusts_own_reports_are_written_beside_the_rows(target, tmp_path):
+    """`--csv`, `--html` and `--processes` do what their users know."""
+    port = str(free_port())
+    command = by_hand(
+        "--host", target, "--workload", str(workload(tmp_path)), "--run-dir", "run",
+        "--csv", "table", "--html", "page.html", "--processes", "2",
+        "--master-bind-host", "127.0.0.1", "--master-bind-port", port, "--master-port", port,
+    )  # fmt: skip
+    code, log = finish(start(command, tmp_path), tmp_path)
+    assert code == 0, log
+    table = (tmp_path / "table_stats.csv").read_text()
+    assert {line.split(",")[0] for line in table.splitlines()} >= {"E2E", "TTFT"}
+    assert "TTFT" in (tmp_path / "page.html").read_text()
+    folder = RunFolder.open(tmp_path / "run")
+    rows, damage = read_rows(folder)
+    assert ([row.index for row in rows], damage.sentences()) == (list(range(8)), [])
+    assert {row.worker for row in rows} == {0, 1}
+    assert folder.read_manifest().validity == []
+    assert not (folder.path / ".master").exists()
+
+
+def test_rows_of_workers_on_other_machines_are_merged_into_the_masters_run(target, tmp_path):
+    """Each in a directory of its own, as on a machine of its own; the plan's file is copied."""
+    port = str(free_port())
+    given = ["--workload", "small.yaml", "--run-dir", "run", "--master-port", port]
+    places = [tmp_path / name for name in ("master", "left", "right")]
+    for place in places:
+        place.mkdir()
+        workload(place, sessions=20)
+    master = by_hand("--host", target, *given[:4], "--master", "--expect-workers", "2")
+    master += ["--master-bind-host", "127.0.0.1", "--master-bind-port", port]
+    running = [start(master, places[0])]
+    running += [start(by_hand(*given, "--worker"), place) for place in places[1:]]
+    ended = [finish(process, place) for process, place in zip(running, places, strict=True)]
+    assert [code for code, _ in ended] == [0, 0, 0], ended
+    folder = RunFolder.open(places[0] / "run")
+    rows, damage = read_rows(folder)
+    assert ([row.index for row in rows], damage.sentences()) == (list(range(40)), [])
+    assert [said.turns for said in folder.read_testimonies()] == [20, 20]
+    manifest = folder.read_manifest()
+    assert (manifest.state, manifest.counts.rows, manifest.validity) == ("finished", 40, [])
+    theirs = [RunFolder(place / "run") for place in places[1:]]
+    mine = {path.name: path.read_bytes() for path in folder.rows_paths()}
+    assert mine == {p.name: p.read_bytes() for other in theirs for p in other.rows_paths()}
+
+
+def test_a_worker_with_another_plan_is_refused(target, tmp_path):
+    """The union of the parts would not be the plan."""
+    port = str(free_port())
+    given = ["--workload", "small.yaml", "--run-dir", "run", "--master-port", port]
+    places = [tmp_path / "master", tmp_path / "worker"]
+    for sessions, place in enumerate(places, 4):
+        place.mkdir()
+        workload(place, sessions)
+    master = by_hand("--host", target, *given[:4], "--master", "--expect-workers", "1")
+    master += ["--master-bind-host", "127.0.0.1", "--master-bind-port", port]
+    running = [start(master, places[0]), start(by_hand(*given, "--worker"), places[1])]
+    (code, log), _ = [finish(p, place) for p, place in zip(running, places, strict=True)]
+    assert code == 2
+    assert "small.yaml: is not the master's file of that name" in log
+
+
+def test_a_worker_that_is_killed_ends_the_run_and_its_turns_are_lost(target, tmp_path):
+    """It is reported, what it had filed stays, and what it owes has rows of a kind of its own."""
+    port = free_port()
+    command = locust_command(
+        host=target, run_dir=tmp_path / "run", workload=workload(tmp_path, sessions=1000),
+        processes=2, master_port=port,
+    )  # fmt: skip
+    process = start(command, tmp_path)
+    wait_for_rows(process, "run/rows-1.jsonl", tmp_path)
+    folder = RunFolder(tmp_path / "run")
+    victim = max(child.pid for child in psutil.Process(process.pid).children())
+    os.kill(victim, signal.SIGKILL)
+    code, log = finish(process, tmp_path)
+    rows, damage = read_rows(folder)
+    lost = [row for row in rows if row.error == "lost"]
+    assert code == 4, log
+    assert "was lost" in log
+    assert [row.index for row in rows] == list(range(2000))
+    assert damage.broken <= 1
+    assert len({row.worker for row in lost}) == 1
+    assert len(lost) > 500
+    assert {row.error for row in rows if row.worker != lost[0].worker} <= {None, "cut", "not_sent"}
+    manifest = folder.read_manifest()
+    assert manifest.state == "failed"
+    assert any("were lost with their load worker" in reason for reason in manifest.validity)
+
+
+def test_metrics_are_served_where_they_were_asked_for(target, tmp_path):
+    """By the master, without a web UI, until it ends."""
+    port = free_port()
+    command = by_hand(
+        "--host", target, "--workload", str(workload(tmp_path, sessions=1000)), "--run-dir", "run",
+        "--metrics-port", str(port),
+    )  # fmt: skip
+    process = start(command, tmp_path)
+    wait_for_rows(process, "run/rows-0.jsonl", tmp_path)
+    told = ""
+    while 'kvbench_load_turns_total{outcome="ok"}' not in told:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+            told = answer.read().decode()
+    process.send_signal(signal.SIGINT)
+    code, log = finish(process, tmp_path)
+    assert code == 0, log
+    assert "kvbench_load_running 1.0" in told
+    assert 'kvbench_load_run_info{run="run",target="' in told
