@@ -12,14 +12,19 @@ from kvbench.policies.names import DEFAULT, NAMES
 
 def router(
     pod: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
             "--pod",
             envvar="KVBENCH_PODS",
-            help="URL of a pod, http://HOST:PORT[,events=tcp://…,replay=tcp://…]; once for each. "
-            "The variable holds several, with blanks between.",
+            help="URL of a pod, http://HOST:PORT[,events=tcp://…,replay=tcp://…], or "
+            "dns://NAME:PORT for a pod at each of its addresses; once for each. The variable holds "
+            "several, with blanks between.",
         ),
-    ],
+    ] = None,
+    pods_file: Annotated[
+        Path | None,
+        typer.Option(help="YAML file that names pods; it is read again when it changes."),
+    ] = None,
     policy: str = typer.Option(DEFAULT, help=f"Which pod gets a request: {', '.join(NAMES)}."),
     host: str = typer.Option("127.0.0.1", help="Address to listen on."),
     port: int = typer.Option(0, min=0, max=65535, help="Port to listen on; 0 takes a free one."),
@@ -38,6 +43,23 @@ def router(
     decision_log: Annotated[
         Path | None, typer.Option(help="File that gets a JSON line for each decision.")
     ] = None,
+    api_keys_file: Annotated[
+        Path | None,
+        typer.Option(help="YAML file of API keys and their limits; without one all may ask."),
+    ] = None,
+    max_in_flight: Annotated[
+        int | None, typer.Option(min=1, help="Requests under way at once; no limit if absent.")
+    ] = None,
+    queue: int = typer.Option(
+        0, min=0, help="Requests that may wait for --max-in-flight; more are answered 429."
+    ),
+    queue_timeout: float = typer.Option(
+        30.0, min=0.001, help="Seconds that a request may wait there."
+    ),
+    max_body: int = typer.Option(64, min=1, help="MiB of a request's body; more is answered 413."),
+    connect_timeout: float = typer.Option(
+        5.0, min=0.001, help="Seconds that a connection to a pod may take."
+    ),
     first_byte_timeout: float = typer.Option(
         600.0, min=0.001, help="Seconds that a pod may take to begin an answer."
     ),
@@ -47,6 +69,12 @@ def router(
     probe_every: float = typer.Option(
         1.0, min=0.0, help="Seconds between probes of a pod's /health; 0 is never."
     ),
+    admin_port: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=65535, help="Port of the admin API, on loopback; 0 takes a free one."
+        ),
+    ] = None,
     grace: float = typer.Option(
         30.0, min=0.0, help="Seconds that requests under way may take to end when it is stopped."
     ),
@@ -59,6 +87,8 @@ def router(
     Example: kvbench router --pod http://127.0.0.1:8001 --pod http://127.0.0.1:8002 --port 8000
 
     Example: kvbench router --pod http://a:8000,events=tcp://a:5557,replay=tcp://a:5558
+
+    Example: kvbench router --pods-file pods.yaml --api-keys-file keys.yaml --admin-port 9001
     """
     import asyncio
     import logging
@@ -66,28 +96,50 @@ def router(
     import uvloop
 
     from kvbench.clock import WallClock
+    from kvbench.errors import InputError
     from kvbench.http.lifetime import told_to_stop
     from kvbench.router.forward import Limits
     from kvbench.router.service import Router, Settings
 
+    logger = logging.getLogger("kvbench.router")
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
     settings = Settings(
         policy=policy,
         seed=seed,
         allow_policy_header=allow_policy_header,
-        limits=Limits(first_byte_s=first_byte_timeout, idle_s=idle_timeout),
+        limits=Limits(connect_timeout, first_byte_timeout, idle_timeout),
         probe_every_s=probe_every,
         tokenizer=tokenizer,
         shadows=tuple(shadow or ()),
         decision_log=decision_log,
+        pods_file=pods_file,
+        keys_file=api_keys_file,
+        admin=admin_port is not None,
+        max_in_flight=max_in_flight,
+        queue=queue,
+        patience_s=queue_timeout,
+        max_body=max_body * 2**20,
     )
+    if queue and max_in_flight is None:
+        raise InputError("--queue: expected --max-in-flight beside it, for which requests wait")
+    _open_many()
 
     async def run() -> None:
-        service = Router(pod, settings, WallClock())
+        service = Router(pod or [], settings, WallClock())
         stop = asyncio.ensure_future(told_to_stop(with_parent=exit_with_parent))
         url = await service.start(host, port)
+        if admin_port is not None:
+            logger.warning("admin API at %s", await service.start_admin(admin_port))
         print(f"ready {url}", flush=True)
         await stop
         await service.stop(grace)
 
     uvloop.run(run())
+
+
+def _open_many() -> None:
+    """Allow this process as many connections as the system lets it have."""
+    import resource
+
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -7,7 +7,15 @@ import json
 import signal
 import subprocess
 import sys
+import urllib.error
 import urllib.request
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from kvbench.cli.router import router
+from kvbench.errors import InputError
 
 COMMAND = "import typer; from kvbench.cli.router import router; typer.run(router)"
 
@@ -44,3 +52,42 @@ def test_it_ends_with_its_parent():
         process.stdin.close()
 
         assert process.wait(10) == 0
+
+
+def test_pods_come_by_the_admin_port_and_clients_need_a_key(tmp_path):
+    """The admin's address is in the log, for its port may be any that is free."""
+    keys = tmp_path / "keys.yaml"
+    keys.write_text("keys:\n  - {name: ann, key: key-of-ann}\n")
+    flags = ("--admin-port", "0", "--api-keys-file", str(keys), "--max-in-flight", "8")
+    with started(*flags, "--queue", "4") as (process, url):
+        admin = next(
+            line.rpartition(" ")[2].strip() for line in process.stderr if "admin API at" in line
+        )
+        body = json.dumps({"url": "http://127.0.0.1:9"}).encode()
+        with urllib.request.urlopen(f"{admin}/pods", body) as answer:
+            assert answer.status == 201
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(f"{url}/pods")
+        asked = urllib.request.Request(f"{url}/pods", headers={"x-api-key": "key-of-ann"})
+        with urllib.request.urlopen(asked) as answer:
+            assert [pod["name"] for pod in json.load(answer)["pods"]] == ["127.0.0.1:9"]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+
+
+def test_flags_that_make_no_sense_are_refused(tmp_path):
+    """Before anything listens."""
+    app = typer.Typer()
+    app.command()(router)
+    bad = tmp_path / "pods.yaml"
+    bad.write_text("pods: [x]")
+    for flags, words in (
+        ((), "--pod: expected at least one pod"),
+        (("--pod", "http://a:1", "--queue", "3"), "--queue: expected --max-in-flight beside it"),
+        (("--pods-file", str(bad)), f"{bad}:1: pods.0: expected a URL"),
+        (("--pod", "dns://a"), "--pod: expected dns://NAME:PORT"),
+        (("--pod", "http://a:1", "--api-keys-file", str(bad)), "expected keys: and a list"),
+    ):
+        error = CliRunner().invoke(app, flags).exception
+        assert isinstance(error, InputError)
+        assert words in str(error)
