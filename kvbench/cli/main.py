@@ -14,6 +14,7 @@ from kvbench.cli.calibrate import calibrate
 from kvbench.cli.compare import compare
 from kvbench.cli.dashboards import dashboards
 from kvbench.cli.demo import demo
+from kvbench.cli.doctor import doctor
 from kvbench.cli.exporter import exporter
 from kvbench.cli.gate import gate
 from kvbench.cli.generate import generate
@@ -61,6 +62,7 @@ VERBS = (
     ("report", report, _JUDGE),
     ("gate", gate, _JUDGE),
     ("baseline", baseline, _JUDGE),
+    ("doctor", doctor, _JUDGE),
     ("plan", plan, _WITHOUT),
     ("import", import_, _WITHOUT),
     ("simulate", simulate, _WITHOUT),

@@ -56,6 +56,7 @@ _SAMPLE = re.compile(
 )
 _DECLARED = re.compile(rb"^# TYPE (\S+) \S+", re.MULTILINE)
 _LABEL = re.compile(rb'([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"')
+_NUMBER = re.compile(rb"\d[\d.e+-]*")
 _DECLARABLE = {
     wire: name
     for quantity in QUANTITIES
@@ -229,6 +230,17 @@ def read(exposition: bytes) -> Reading:
     if not reading.engine:
         raise NonsenseError("not a single metric of vLLM or SGLang")
     return reading
+
+
+def buckets(exposition: bytes, quantity: Quantity) -> tuple[float, ...]:
+    """Return the bounds of a histogram's buckets, without +Inf; empty if it is not there."""
+    for name in quantity.names:
+        wires = "|".join(re.escape(wire) for wire in spellings(f"{name}_bucket"))
+        pattern = re.compile(rf'^(?:{wires})\{{.*?\ble="([^"]+)"'.encode(), re.MULTILINE)
+        found = {float(text) for text in pattern.findall(exposition) if _NUMBER.fullmatch(text)}
+        if found:
+            return tuple(sorted(found))
+    return ()
 
 
 def _take(

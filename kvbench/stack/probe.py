@@ -54,7 +54,7 @@ def probe(
         body["cache_salt"] = name
     path = "/v1/chat/completions" if api == "chat" else "/v1/completions"
     with ThreadPoolExecutor(min(len(target.pods), _AT_ONCE)) as pool:
-        asked = [pool.submit(_ask_twice, pod, url + path, body) for pod, url in target.pods.items()]
+        asked = [pool.submit(ask_twice, pod, url + path, body) for pod, url in target.pods.items()]
         said = [answer.result() for answer in asked]
     switches = prefix_caching(target.pods)
     pods = [replace(pod, caching=switches.get(pod.pod)) for pod in said]
@@ -69,7 +69,7 @@ def _prompt(target: Target, tokenizer: Tokenizer, name: str) -> str:
     return Composer(tokenizer, 0).text(name, max(1, tokens))
 
 
-def _ask_twice(pod: str, url: str, body: dict[str, object]) -> PodSays:
+def ask_twice(pod: str, url: str, body: dict[str, object]) -> PodSays:
     """Send a request twice, and return what the second answer says."""
     try:
         fetch(url, body=body, timeout=TIMEOUT_SECONDS)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvbench.metrics import engines
-from kvbench.metrics.exposition import MOST_SAMPLES, Lengths, NonsenseError, read
+from kvbench.metrics.exposition import MOST_SAMPLES, Lengths, NonsenseError, buckets, read
 
 CONFIG = (
     'vllm:cache_config_info{block_size="16",engine="%d",kv_cache_size_tokens="1600",'
@@ -160,3 +160,17 @@ def test_one_request_between_two_looks_is_exact():
 def test_a_histogram_that_began_anew_counts_from_0():
     """Its process was restarted, or has other buckets."""
     assert histogram([5]).since(histogram([5, 6, 7])) == histogram([5])
+
+
+@pytest.mark.parametrize("colon", [":", "_"])
+def test_the_bounds_of_buckets_are_read_as_they_are(colon):
+    """In either spelling, once each, without the infinite one; of any engine."""
+    text = "".join(
+        f'vllm{colon}time_to_first_token_seconds_bucket{{engine="{e}",le="{le}",m="n"}} 1\n'
+        for e in "01"
+        for le in ("0.5", "1.0", "1e+02", "+Inf")
+    )
+
+    assert buckets(text.encode(), engines.TTFT) == (0.5, 1.0, 100.0)
+    assert buckets(text.encode(), engines.ITL) == ()
+    assert buckets(text.replace("vllm", "sglang").encode(), engines.TTFT) == (0.5, 1.0, 100.0)

@@ -1,0 +1,111 @@
+"""The doctor beside simulated pods: what it asks, and what the verb says."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from contextlib import ExitStack
+
+import pytest
+
+from kvbench.stack.diagnosis import diagnose
+from kvbench.stack.doctor import examine
+from kvbench.stack.examined import Wish
+from kvbench.stack.process import Child, kvbench_command
+
+SICK = ("--no-enable-prefix-caching", "--block-size=32")
+WELL = ("--enable-prompt-tokens-details",)
+COMMON = ("--time-scale=0", "--num-gpu-blocks=1000", "--max-model-len=1024", "--exit-with-parent")
+
+
+@pytest.fixture(scope="module")
+def pods(tmp_path_factory):
+    """Two pods: one with all that it should have, one without; and a router before both."""
+    folder = tmp_path_factory.mktemp("doctor")
+    events = {
+        "enable_kv_cache_events": True,
+        "endpoint": f"ipc://{folder}/events",
+        "replay_endpoint": f"ipc://{folder}/replay",
+    }
+    config = f"--kv-events-config={json.dumps(events)}"
+    with ExitStack() as stack:
+
+        def start(name: str, *flags: str) -> str:
+            command = kvbench_command(name, *flags)
+            child = Child(name, command, folder / f"{name}-{len(flags)}.log")
+            return stack.enter_context(child).wait_ready(60)
+
+        well = start("pod", *COMMON, *WELL, config)
+        sick = start("pod", *COMMON, *SICK)
+        router = start("router", f"--pod={well}", f"--pod={sick}", "--exit-with-parent")
+        heard = f"{well},events=ipc://{folder}/events,replay=ipc://{folder}/replay"
+        yield {"well": well, "sick": sick, "router": router, "heard": heard}
+
+
+def checks(pods, **options):
+    """Return severity and check of what is found in examined pods, notes left out."""
+    found = diagnose(examine(pods, utc=lambda: 0.0, **options), Wish())
+    return {(f.severity, f.check) for f in found if f.severity != "note"}
+
+
+def test_a_pod_that_is_well_is_found_well_and_its_events_are_heard(pods):
+    """By answers, metrics and events."""
+    (pod,) = examine([pods["heard"]], utc=lambda: 0.0)
+
+    assert (pod.events, pod.event_block, pod.told, pod.window) == ("heard", 16, True, 1024)
+    assert pod.cached == 32
+    assert checks([pods["heard"]]) == {("warning", "capacity")}  # a number of blocks by hand
+
+
+def test_a_pod_without_prefix_caching_is_found_out_by_its_metrics_and_by_its_answers(pods):
+    """It hits nothing of a prompt that it had just been asked."""
+    assert checks([pods["sick"]]) >= {("error", "prefix-caching"), ("error", "hits")}
+    assert ("error", "hits") not in checks([pods["sick"]], probe=False)
+
+
+def test_behind_a_router_all_pods_are_examined_and_compared(pods):
+    """They differ in their blocks."""
+    found = examine([pods["router"]], utc=lambda: 0.0, probe=False)
+
+    assert [pod.url for pod in found] == [pods["well"], pods["sick"]]
+    assert ("error", "block-size") in checks([pods["router"]], probe=False)
+
+
+def test_the_model_may_be_described_by_a_configuration(pods, tmp_path):
+    """A window beyond what it was trained for is an error."""
+    (tmp_path / "config.json").write_text('{"max_position_embeddings": 512}')
+
+    assert ("error", "trained-window") in checks([pods["well"]], config=tmp_path, probe=False)
+
+
+@pytest.mark.stack
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        pytest.param(["{heard}"], 0, "0 errors", id="well"),
+        pytest.param(["{sick}"], 5, "error    prefix-caching", id="sick"),
+        pytest.param(["{well}", "--ttft", "0.8", "--strict"], 5, "TTFT of 800 ms", id="strict"),
+        pytest.param(["{well}", "http://127.0.0.1:1"], 3, "does not answer", id="gone"),
+        pytest.param(["nowhere"], 2, "", id="no URL"),
+    ],
+)
+def test_the_exit_code_says_how_bad_it_is(pods, arguments, code, said):
+    """0 fine, 5 an error, 3 a pod that does not answer, 2 the command line."""
+    command = kvbench_command("doctor", *(word.format(**pods) for word in arguments))
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+    assert done.returncode == code, done.stdout + done.stderr
+    assert said in done.stdout
+
+
+@pytest.mark.stack
+def test_json_has_what_the_text_has(pods):
+    """For programs."""
+    command = kvbench_command("doctor", pods["sick"], "--json")
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    document = json.loads(done.stdout)
+
+    assert document["pods"][0]["block_tokens"] == 32
+    by_check = {f["check"]: f for f in document["findings"]}
+    assert by_check["prefix-caching"]["severity"] == "error"
+    assert by_check["prefix-caching"]["fix"].startswith("--enable-prefix-caching")
