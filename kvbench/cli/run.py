@@ -65,6 +65,18 @@ def run(
     preflight: Annotated[
         bool, typer.Option(help="Ask the target first whether it is ready for this.")
     ] = True,
+    processes: Annotated[
+        int, typer.Option(min=1, help="Load workers: one fills a core at some thousand streams.")
+    ] = 1,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="Serve live kvbench_load_* metrics there meanwhile."),
+    ] = None,
+    metrics_host: Annotated[str, typer.Option(help="Address of --metrics-port.")] = "127.0.0.1",
+    warm: Annotated[
+        bool,
+        typer.Option("--warm", help="Accept that the caches hold this very plan from before."),
+    ] = False,
 ) -> None:
     """Send a workload or a trace to a target; write rows, a report, and a table.
 
@@ -101,6 +113,9 @@ def run(
         command=tuple(sys.argv),
         gates=gates,
         preflight=preflight,
+        processes=processes,
+        metrics=None if metrics_port is None else (metrics_host, metrics_port),
+        warm=warm,
     )
     console = Console(highlight=False)
     display = Display(console)
@@ -130,6 +145,7 @@ def seconds(flag: str, text: str) -> float:
 def tell(console: Console, outcomes: list[Outcome], report: Path) -> None:
     """Print the table of some runs, what is to be known about them, and where the report is."""
     from kvbench.cli.gate import show
+    from kvbench.report.generator import generator
     from kvbench.report.table import summary_table
     from kvbench.units import format_share
 
@@ -145,6 +161,8 @@ def tell(console: Console, outcomes: list[Outcome], report: Path) -> None:
                 f"{format_share(manifest.ceiling.hit_rate)} in the pods' blocks of "
                 f"{manifest.block_size}"
             )
+        if (said := generator(manifest)) is not None:
+            console.print(f"load     {said}", soft_wrap=True)
         console.print(f"rows     {outcome.folder.path}", soft_wrap=True)
     if report.exists():
         console.print(f"report   {report}", style="bold", soft_wrap=True)

@@ -42,6 +42,7 @@ from kvbench.load.shipping import MARK, Parcel, receive
 from kvbench.load.tally import Tally
 from kvbench.records.manifest import Manifest
 from kvbench.records.run import RunFolder
+from kvbench.records.warm import refuse_warm
 from kvbench.workload.load import fingerprint, load_plan
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ class Conductor:
         self.live.planned += data["planned"]
         if data["manifest"] is not None and self.folder is not None:
             manifest = msgspec.json.decode(data["manifest"], type=Manifest)
-            self._guard(lambda folder: folder.write_manifest(manifest))
+            self._guard(lambda folder: _begin(folder, manifest))
 
     def on_live(self, data: Mapping[str, Any]) -> None:
         """Hear what a worker has filed since it last told."""
@@ -297,6 +298,16 @@ class Conductor:
         self.live.state = "failed"
         self.live.message = self.live.message or message
         log.error("%s%s", message, f"\n  hint: {hint}" if hint else "")
+
+
+def _begin(folder: RunFolder, manifest: Manifest) -> None:
+    """Write the manifest of a run that is about to begin.
+
+    Raises:
+        InputError: It would find the caches warm and is not meant to; or it cannot be written.
+    """
+    refuse_warm(folder.path.parent, manifest)
+    folder.write_manifest(manifest)
 
 
 def _mark(folder: RunFolder) -> str:

@@ -174,6 +174,7 @@ def manifest(settings: Settings, prepared: Prepared, model: str, command: list[s
         api=plan.api,
         history=plan.history,
         isolation=settings.isolation,
+        warm=settings.warm,
         block_size=settings.block_size,
         planned_turns=len(plan.turns),
         planned_sessions=plan.sessions,

@@ -70,6 +70,7 @@ OPTIONS = (
     Option("--run-dir", "", "Folder of this run; empty: a new one under runs/"),
     Option("--run-name", "", "Name of the run; empty: the workload's"),
     Option("--isolation", "salt", "Keep off the caches of earlier runs", ("salt", "none")),
+    Option("--warm", "no", "Accept caches that hold this very plan already", ("no", "yes")),
     Option("--block-size", "16", "Tokens per KV block of the target, for the ceiling"),
     Option("--max-in-flight", "4096", "Most requests open at once, per worker"),
     Option("--request-timeout", "10m", "Longest that one answer may take"),
@@ -98,6 +99,7 @@ class Settings:
     run_dir: Path | None
     run_name: str
     isolation: Isolation
+    warm: bool
     block_size: int
     max_in_flight: int
     request_timeout: float
@@ -137,6 +139,7 @@ class Settings:
             run_dir=given.path("run_dir"),
             run_name=given.text("run_name") or source.stem,
             isolation="none" if given.text("isolation") == "none" else "salt",
+            warm=given.text("warm") == "yes",
             block_size=given.integer("block_size") or 16,
             max_in_flight=given.integer("max_in_flight") or 4096,
             request_timeout=given.seconds("request_timeout"),

@@ -168,6 +168,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         aborted: The gate that stopped the run because it had failed for certain.
         max_lateness_s: How late the 99th of 100 turns may have been sent, as accepted when the run
             was made; None is the usual limit.
+        warm: Whether the caches were meant to hold what earlier runs left.
     """
 
     schema: int = MANIFEST_SCHEMA
@@ -201,3 +202,4 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     gates: list[str] = []
     aborted: str | None = None
     max_lateness_s: float | None = None
+    warm: bool = False

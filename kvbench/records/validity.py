@@ -52,7 +52,7 @@ def validity(
         *_rows_lost(summary, manifest),
         *damage.sentences(),
         *_late(summary, manifest, limits),
-        *_warm(summary, limits),
+        *([] if manifest.warm else _warm(summary, limits)),
     ]
     return list(dict.fromkeys(reasons))  # the manifest may hold what is found again here
 

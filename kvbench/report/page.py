@@ -23,6 +23,7 @@ from kvbench.records.validity import Limits
 from kvbench.report import words
 from kvbench.report.canvas import ARMS, line_style
 from kvbench.report.charts import charts
+from kvbench.report.generator import generator
 from kvbench.report.numbers import cards, judgement
 from kvbench.report.table import COLUMNS
 from kvbench.report.view import SLOWEST, name_arms, view_run
@@ -240,7 +241,7 @@ def _run_facts(view: RunView) -> list[tuple[str, str]]:
         ("Time per output token", _three(view, "tpot")),
         ("Gap between chunks", _three(view, "chunk_gap")),
         ("Whole answer", _three(view, "e2e")),
-        ("Load generator", _generator(manifest)),
+        ("Load generator", generator(manifest)),
         ("Machine", _each([machine.platform, _said("CPUs", machine.cpus, after=True),
                            _said("Python", machine.python)]) if machine else None),
         ("kvbench", manifest.kvbench_version),
@@ -285,16 +286,3 @@ def _three(view: RunView, name: str) -> str | None:
         return None
     parts = [(latency.p50, "p50"), (latency.p95, "p95"), (latency.p99, "p99")]
     return ", ".join(f"{label} {format_seconds(seconds)}" for seconds, label in parts)
-
-
-def _generator(manifest: Manifest) -> str | None:
-    if not manifest.load:
-        return None
-    said = [f"{len(manifest.load)} workers" if len(manifest.load) > 1 else "1 worker"]
-    shares = [w.cpu_share for w in manifest.load if w.cpu_share is not None]
-    delays = [w.loop_delay_p99_s for w in manifest.load if w.loop_delay_p99_s is not None]
-    if shares:
-        said.append(f"at most {format_share(max(shares))} of a core")
-    if delays:
-        said.append(f"timers late by {format_seconds(max(delays))} at p99")
-    return ", ".join(said)

@@ -8,11 +8,19 @@ Its exit code says whether every planned turn has its row.
 
 from __future__ import annotations
 
+import socket
 import sys
 from pathlib import Path
 from typing import Literal
 
 LOCUSTFILE = Path(__file__).parents[1] / "load" / "locustfile.py"
+
+
+def free_port() -> int:
+    """Return a port of loopback that nobody listens at: Locust does not tell which one it took."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+    return port
 
 
 def locust_command(
@@ -32,6 +40,8 @@ def locust_command(
     max_in_flight: int = 4096,
     processes: int = 1,
     master_port: int = 5557,
+    metrics_host: str | None = None,
+    metrics_port: int | None = None,
 ) -> list[str]:
     """Return the command that sends a plan to `host` and writes its rows into `run_dir`.
 
@@ -52,6 +62,8 @@ def locust_command(
         "--block-size": block_size,
         "--request-timeout": f"{request_timeout_s}s",
         "--max-in-flight": max_in_flight,
+        "--metrics-host": metrics_host,
+        "--metrics-port": metrics_port,
     }
     if processes > 1:
         flags |= {

@@ -38,9 +38,10 @@ from kvbench.records.run import RunFolder
 from kvbench.records.schema import OWN_FAULTS
 from kvbench.records.validity import Limits
 from kvbench.records.verdict import write_verdict
+from kvbench.records.warm import refuse_warm
 from kvbench.report.page import build_report
 from kvbench.stack.abort import Abort, GateAbortError
-from kvbench.stack.loadgen import locust_command
+from kvbench.stack.loadgen import free_port, locust_command
 from kvbench.stack.preflight import notes as preflight_notes
 from kvbench.stack.preflight import problems, refusal
 from kvbench.stack.probe import probe
@@ -96,6 +97,9 @@ class Job:
         command: The command line, for the manifest.
         gates: File of gates to judge it by, beside those of the workload.
         preflight: Whether the target is asked first if it is ready.
+        processes: Load workers, each on a core of its own.
+        metrics: Address and port where the load generator serves `/metrics`; None: nowhere.
+        warm: Whether caches may hold what an earlier run of the same plan left.
     """
 
     target: str
@@ -116,6 +120,9 @@ class Job:
     command: tuple[str, ...] = ()
     gates: Path | None = None
     preflight: bool = True
+    processes: int = 1
+    metrics: tuple[str, int] | None = None
+    warm: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,8 +234,9 @@ def prepare(job: Job) -> Prepared:
     top = ceiling(plan, Renderer(plan, tokenizer), block_size)
     if job.preflight:
         notes = [*_preflight(job, plan, target, tokenizer, top.prompt_tokens), *notes]
-    folder = RunFolder.create(job.runs, job.name or plan.name, utc())
     manifest = _manifest(job, plan, target, tokenizer, top)
+    refuse_warm(job.runs, manifest)
+    folder = RunFolder.create(job.runs, job.name or plan.name, utc())
     manifest = msgspec.structs.replace(
         manifest,
         gates=[gate.text for gate in gates],
@@ -298,6 +306,10 @@ def _drive(prepared: Prepared, watch: Watch, check: Callable[[], None]) -> None:
         block_size=prepared.manifest.block_size or DEFAULT_BLOCK_SIZE,
         request_timeout_s=job.request_timeout_s,
         max_in_flight=job.max_in_flight,
+        processes=job.processes,
+        master_port=free_port() if job.processes > 1 else 0,
+        metrics_host=job.metrics[0] if job.metrics else None,
+        metrics_port=job.metrics[1] if job.metrics else None,
     )
     tail, abort = Tail(folder), Abort(prepared.gates, folder, WallClock())
     # Tokenizers warns on standard error when Locust forks after it was used in parallel.
@@ -482,6 +494,7 @@ def _manifest(
         if ids
         else None,
         machine=this_machine(),
+        warm=job.warm,
     )
 
 
