@@ -16,6 +16,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
+
 from kvbench.policies.prefixes import RoutedPrefixes
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from kvbench.policies.decision import Decision, Outcome, RouteRequest
     from kvbench.policies.prefixes import PrefixSource
 
+_COARSE = 4
 _LONGEST_S = 120.0  # a promise whose request is never heard of again
 _GRACE_S = 2.0  # from the end of a request to its events
 
@@ -91,7 +94,7 @@ class IndexedPrefixes:
         found = self._exact(request, pods, now)
         others = [pod for pod in pods if pod not in found]
         if others:
-            estimated = self._estimate.matched_tokens(request, others, now)
+            estimated = self._estimate.matched_tokens(_coarse(request), others, now)
             found.update(zip(others, estimated, strict=True))
         return [found[pod] for pod in pods]
 
@@ -111,7 +114,7 @@ class IndexedPrefixes:
 
     def placed(self, request: RouteRequest, pod: str, now: float) -> None:
         """Promise the blocks of `request` that `pod` does not have yet."""
-        self._estimate.placed(request, pod, now)
+        self._estimate.placed(_coarse(request), pod, now)
         if not request.hash_tokens:
             return
         identity, held = self._latest
@@ -133,9 +136,20 @@ class IndexedPrefixes:
             promises.made.append((until, blocks))
         size = request.hash_tokens
         if not size or decision.pod not in self._index.match((), size, [decision.pod]):
-            self._estimate.finished(request, decision, outcome)
+            self._estimate.finished(_coarse(request), decision, outcome)
 
     def forget(self, pod: str) -> None:
         """Drop what was believed of `pod`."""
         self._promises.pop(pod, None)
         self._estimate.forget(pod)
+
+
+def _coarse(request: RouteRequest) -> RouteRequest:
+    """Return a request to estimate: in few and large blocks, where it is likely to be matched."""
+    if not request.hash_tokens:
+        return request
+    return msgspec.structs.replace(
+        request,
+        blocks=request.blocks[_COARSE - 1 :: _COARSE],
+        block_tokens=_COARSE * request.block_tokens,
+    )

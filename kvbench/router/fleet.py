@@ -6,11 +6,10 @@ import itertools
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-import msgspec
-
+from kvbench.policies.decision import RouteRequest
 from kvbench.policies.table import make_policy
 from kvbench.router.account import Account
-from kvbench.router.keys import PIECE, BytesPerToken
+from kvbench.router.keys import PIECE_TOKENS, BytesPerToken
 from kvbench.router.meters import Meters
 from kvbench.router.models import Models
 from kvbench.router.upstream import Pool
@@ -19,12 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kvbench.clock import Clock
-    from kvbench.policies.decision import Decision, Outcome, Policy, RouteRequest
+    from kvbench.policies.decision import Decision, Outcome, Policy
     from kvbench.policies.indexed import Index
     from kvbench.router.address import Address
     from kvbench.router.books import Books
     from kvbench.router.forward import Forwarding, Limits
-    from kvbench.router.keys import Prompt
     from kvbench.router.membership import Lease, Membership, Pod
     from kvbench.router.tokens import Reading
 
@@ -144,34 +142,36 @@ class Fleet:
                 self.account.evictions.forget(pod.name)
                 self.meters.forget_pod(pod.name)
 
-    def read(self, body: bytes, prompt: Prompt) -> Reading | None:
+    def read(self, path: str, body: bytes) -> Reading | None:
         """Return a prompt laid out for its tokens, where they can be told and would be of use."""
         if self.index.ledger.block_size(self.membership.pods) is None:
             return None
         began = self.clock.now()
-        reading = self.tokens.read(body, prompt.model)
-        self.meters.stages.observe("template", value=self.clock.now() - began)
+        parsed = self.tokens.parse(path, body)
+        if parsed is None:
+            return None
+        between = self.clock.now()
+        reading = self.tokens.lay_out(parsed)
+        self.meters.stages.observe("parse", value=between - began)
+        self.meters.stages.observe("template", value=self.clock.now() - between)
         return reading
 
     def exactly(
-        self,
-        request: RouteRequest,
-        prompt: Prompt,
-        reading: Reading,
-        encoded: Sequence[Sequence[int]],
+        self, identity: str, session: str, reading: Reading, encoded: Sequence[Sequence[int]]
     ) -> RouteRequest:
         """Return a request with its tokens, given those that had to be encoded."""
-        size = self.index.ledger.block_size(self.membership.pods)
-        if size is None:  # the pods that had told it are gone
-            return request
+        size = self.index.ledger.block_size(self.membership.pods) or 1
         began = self.clock.now()
         exact = reading.finish(encoded, size)
         self.meters.stages.observe("hash", value=self.clock.now() - began)
-        per_token = prompt.size / max(exact.prompt_tokens, 1)
-        return msgspec.structs.replace(
-            request,
-            block_tokens=max(round(PIECE / per_token), 1) if per_token else 1,
+        step = max(PIECE_TOKENS // size, 1)
+        return RouteRequest(
+            id=identity,
+            model=reading.prompt.model,
+            blocks=exact.hashes[step - 1 :: step],
+            block_tokens=step * size,
             prompt_tokens=exact.prompt_tokens,
+            session=session or reading.prompt.session,
             hashes=exact.hashes,
             hash_tokens=size,
         )

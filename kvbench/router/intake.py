@@ -150,34 +150,36 @@ class Intake:
         fleet, headers = self._fleet, exchange.request.head.named
         try:
             policy = self._policy(headers.get(b"x-kvbench-policy"))
-            began = fleet.clock.now()
-            prompt = read_prompt(exchange.request.body)
-            fleet.meters.stages.observe("parse", value=fleet.clock.now() - began)
+            reading = fleet.read(exchange.request.path, exchange.request.body)
+            if reading is None:
+                began = fleet.clock.now()
+                prompt = read_prompt(exchange.request.body)
+                fleet.meters.stages.observe("parse", value=fleet.clock.now() - began)
         except (BodyError, InputError) as error:
             self._pages.refuse(exchange, HTTPStatus.BAD_REQUEST, str(error))
             return
-        ratio = fleet.bytes_per_token.of(prompt.model)
+        identity = self._identity(headers)
         session = headers.get(b"x-session-id", b"").decode("latin-1")
-        request = prompt.request(self._identity(headers), session, ratio)
-        reading = fleet.read(exchange.request.body, prompt)
         if reading is None:
+            ratio = fleet.bytes_per_token.of(prompt.model)
+            request = prompt.request(identity, session, ratio)
             self._begin(exchange, request, prompt, policy, holder)
         elif reading.characters <= _MOST_AT_ONCE:
             began = fleet.clock.now()
             encoded = reading.encode()
             fleet.meters.stages.observe("tokenise", value=fleet.clock.now() - began)
-            request = fleet.exactly(request, prompt, reading, encoded)
-            self._begin(exchange, request, prompt, policy, holder)
+            request = fleet.exactly(identity, session, reading, encoded)
+            self._begin(exchange, request, reading.prompt, policy, holder)
         else:
             self._spawn(
-                self._route_later(exchange, request, prompt, policy, reading, holder=holder)
+                self._route_later(exchange, identity, session, policy, reading, holder=holder)
             )
 
     async def _route_later(
         self,
         exchange: Exchange,
-        request: RouteRequest,
-        prompt: Prompt,
+        identity: str,
+        session: str,
         policy: Policy,
         reading: Reading,
         *,
@@ -188,14 +190,15 @@ class Intake:
         began = fleet.clock.now()
         try:
             encoded = await loop.run_in_executor(self._encoding, reading.encode)
-            request = fleet.exactly(request, prompt, reading, encoded)
+            request = fleet.exactly(identity, session, reading, encoded)
         except Exception:
-            logger.exception("request %r: its tokens could not be made", request.id)
+            logger.exception("request %r: its tokens could not be made", identity)
+            request = RouteRequest(identity, reading.prompt.model, (), 1, 0, session or None)
         fleet.meters.stages.observe("tokenise", value=fleet.clock.now() - began)
         if exchange.closed:
             fleet.meters.requests.add("", "gone")
         else:
-            self._begin(exchange, request, prompt, policy, holder)
+            self._begin(exchange, request, reading.prompt, policy, holder)
 
     def _pass(self, exchange: Exchange, holder: Holder | None) -> None:
         """Send what has no prompt to the least loaded pod that serves the model it names."""

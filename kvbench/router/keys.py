@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PIECE = 256  # bytes of text, or 64 token ids
+PIECE_TOKENS = 64  # where tokens are known
 _ID_BYTES = 4
 _MOST_PIECES = 8192  # 2 MiB of text: what comes after decides nothing
 _TYPICAL = 4.0  # bytes of English per token, until a pod has counted

@@ -21,7 +21,7 @@ import logging
 from array import array
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 import xxhash
@@ -29,6 +29,7 @@ import xxhash
 from kvbench.errors import InputError
 from kvbench.kvcache.blocks import PromptKeys
 from kvbench.kvcache.chains import ChainStore
+from kvbench.router.keys import Prompt
 from kvbench.text.prefix_store import PrefixStore
 from kvbench.text.tokenizer import Tokenizer
 
@@ -68,12 +69,11 @@ class _Message(msgspec.Struct, forbid_unknown_fields=True):
 class _Body(msgspec.Struct):
     """What of a body decides which tokens the prompt has; None is what may not be there."""
 
-    messages: list[_Message] | None = None
-    prompt: str | list[int] | None = None
+    model: str = ""
+    stream: bool | None = False
+    prompt_cache_key: str | None = None
+    user: str | None = None
     cache_salt: str | None = None
-    add_generation_prompt: bool = True
-    add_special_tokens: bool | None = None
-    continue_final_message: Literal[False] | None = None
     tools: list[msgspec.Raw] | None = None
     documents: None = None
     chat_template: None = None
@@ -84,7 +84,24 @@ class _Body(msgspec.Struct):
     mm_processor_kwargs: None = None
 
 
-_decoder = msgspec.json.Decoder(_Body)
+class _Chat(_Body, kw_only=True):
+    messages: list[_Message]
+    add_generation_prompt: bool = True
+    add_special_tokens: Literal[False] | None = None
+    continue_final_message: Literal[False] | None = None
+
+
+class _Completion(_Body, kw_only=True):
+    prompt: str | list[int]
+    add_special_tokens: bool | None = None
+
+
+Body: TypeAlias = _Chat | _Completion
+
+_FORMS: dict[str, msgspec.json.Decoder[_Chat] | msgspec.json.Decoder[_Completion]] = {
+    "/v1/chat/completions": msgspec.json.Decoder(_Chat),
+    "/v1/completions": msgspec.json.Decoder(_Completion),
+}
 
 
 class Exact(msgspec.Struct, frozen=True, gc=False):
@@ -176,8 +193,10 @@ class Reading:
         ids: Those ids.
         keys: What besides tokens decides what it shares.
         is_text: Whether it is a text, which gets special tokens around it.
+        prompt: What else of the body matters for routing.
     """
 
+    prompt: Prompt
     model: ModelTokens
     lookup: Lookup | None
     ids: Sequence[int]
@@ -255,28 +274,50 @@ class PromptTokens:
             self.models[name] = found[-1]
         return found
 
-    def read(self, body: bytes, model: str) -> Reading | None:
-        """Return a prompt laid out; None if its tokens cannot be told for certain."""
-        known = self.models.get(model)
-        if known is None and not model and len(self.models) == 1:
-            known = next(iter(self.models.values()))
-        if known is None or known.trouble is not None:
+    def parse(self, path: str, body: bytes) -> Body | None:
+        """Return what a body says; None if its tokens cannot be told for certain."""
+        form = _FORMS.get(path)
+        if form is None:
             return None
         try:
-            return _lay_out(known, _decoder.decode(body))
-        except (msgspec.MsgspecError, UnicodeError, RecursionError, InputError, OverflowError):
+            parsed = form.decode(body)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            return None
+        known = self._model(parsed.model)
+        if known is None or known.trouble is not None:
+            return None
+        return None if parsed.tools or parsed.chat_template_kwargs else parsed
+
+    def lay_out(self, body: Body) -> Reading | None:
+        """Return a prompt laid out; None if the model's template refuses it."""
+        model = self._model(body.model)
+        if model is None:
+            return None
+        try:
+            return _lay_out(model, body)
+        except (UnicodeError, InputError, OverflowError):
             return None
 
+    def _model(self, name: str) -> ModelTokens | None:
+        """Return a model; the only one there is, if none is named."""
+        if not name and len(self.models) == 1:
+            return next(iter(self.models.values()))
+        return self.models.get(name)
 
-def _lay_out(model: ModelTokens, body: _Body) -> Reading | None:
+
+def _lay_out(model: ModelTokens, body: Body) -> Reading | None:
     """Return a body's prompt laid out."""
-    if body.tools or body.chat_template_kwargs:
-        return None
+    prompt = Prompt(
+        model=body.model,
+        keys=(),
+        size=0,
+        counted=True,
+        stream=body.stream is True,
+        session=body.prompt_cache_key or body.user or None,
+    )
     keys = PromptKeys(body.cache_salt or None, model.lora)
-    if body.messages is not None:
-        if body.add_special_tokens or any(
-            isinstance(one.content, list) and len(one.content) != 1 for one in body.messages
-        ):
+    if isinstance(body, _Chat):
+        if any(isinstance(one.content, list) and len(one.content) != 1 for one in body.messages):
             return None
         messages = [
             {
@@ -285,16 +326,16 @@ def _lay_out(model: ModelTokens, body: _Body) -> Reading | None:
             }
             for one in body.messages
         ]
-        text = model.tokenizer.render_chat(
-            messages, add_generation_prompt=body.add_generation_prompt
-        )
-        return Reading(model, model.store.lookup(text), (), keys)
+        ends = body.add_generation_prompt
+        text = model.tokenizer.render_chat(messages, add_generation_prompt=ends)
+        return Reading(prompt, model, model.store.lookup(text), (), keys)
     if isinstance(body.prompt, str):
         special = body.add_special_tokens is not False
         if special:
             model.around_text()
-        return Reading(model, model.store.lookup(body.prompt), (), keys, is_text=special)
-    return None if body.prompt is None else Reading(model, None, array("I", body.prompt), keys)
+        lookup = model.store.lookup(body.prompt)
+        return Reading(prompt, model, lookup, (), keys, is_text=special)
+    return Reading(prompt, model, None, array("I", body.prompt), keys)
 
 
 def _id_marks(ids: array[int]) -> list[tuple[int, int]]:

@@ -10,8 +10,9 @@ row. A *seam* is a special token that stands for certain wherever its letters do
 - no other such token, and not itself, can begin before it and reach into it, or begin with it and
   be longer.
 
-A piece is what stands between two seams, with the seam that ends it. It is encoded behind the seam
-that it follows, whose id is then taken away, because tokenizers treat the very beginning of a text
+A piece is what stands between two seams, with the seam that ends it; where seams stand in a row,
+the first ends a piece, and the others begin the next. A piece is encoded behind the seam that it
+follows, whose id is then taken away, because tokenizers treat the very beginning of a text
 differently. That this id comes first, and the ending seam's last, is checked every time: if not,
 the text is encoded as a whole, and counted in `unfit`. So the result equals full tokenization for
 every text and every tokenizer; a text without seams is merely not helped.
@@ -100,7 +101,8 @@ class PrefixStore:
         self._capacity = capacity
         self._seams = find_seams(tokenizer)
         pattern = "|".join(map(re.escape, self._seams))
-        self._cut = re.compile(f"({pattern})") if pattern else None
+        # Splits into text, the seam that ends it, further seams that begin the next piece, text, …
+        self._cut = re.compile(f"({pattern})((?:{pattern})*)") if pattern else None
         self._pieces: OrderedDict[Mark, array[int]] = OrderedDict()
         self._tokens = 0
         self.unfit = 0
@@ -128,9 +130,9 @@ class PrefixStore:
         parts = [text] if cut is None else cut.split(text)
         mark, known, place = 0, [], 0
         pieces = self._pieces
-        for place in range(0, len(parts) - 1, 2):
+        for place in range(0, len(parts) - 1, 3):
             below = mark
-            mark = _mark(below, parts[place], parts[place + 1])
+            mark = _mark(below, "".join(parts[max(place - 1, 0) : place + 2]))
             ids = pieces.get(mark)
             if ids is None:
                 mark = below
@@ -152,16 +154,17 @@ class PrefixStore:
         marks: list[Mark] = []
         seams: list[tuple[int | None, int | None]] = []
         todo: list[str] = []
-        for place in range(first, len(parts), 2):
-            before = parts[place - 1] if place else ""
+        for place in range(first, len(parts), 3):
+            before = parts[place - 2] if place else ""
+            piece = "".join(parts[max(place - 1, 0) : place + 2])
             behind = parts[place + 1] if place + 1 < len(parts) else ""
             if behind:
-                mark = _mark(mark, parts[place], behind)
+                mark = _mark(mark, piece)
                 marks.append(mark)
             else:
-                parts[place].encode()  # refuses halves of characters, as `_mark` does
-            if parts[place] or behind:
-                todo.append(before + parts[place] + behind)
+                piece.encode()  # refuses halves of characters, as `_mark` does
+            if piece:
+                todo.append(before + piece)
                 seams.append((self._seams.get(before), self._seams.get(behind)))
         return Lookup(text, known, marks, seams, todo)
 
@@ -225,8 +228,7 @@ def _covers(other: str, seam: str) -> bool:
     )
 
 
-def _mark(below: Mark, *texts: str) -> Mark:
+def _mark(below: Mark, piece: str) -> Mark:
     """Return the mark of a beginning: that of the one before it, and the piece."""
-    data = "".join(texts).encode()
-    mark: Mark = xxhash.xxh3_128_intdigest(data, seed=below & 0xFFFF_FFFF_FFFF_FFFF)
+    mark: Mark = xxhash.xxh3_128_intdigest(piece.encode(), seed=below & 0xFFFF_FFFF_FFFF_FFFF)
     return mark

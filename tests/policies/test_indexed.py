@@ -24,7 +24,7 @@ class Known:
 def request(name="r", blocks=10, first=0):
     """Return a request of so many blocks and some tokens more."""
     hashes = tuple(range(first, first + blocks))
-    return RouteRequest(name, "m", (1, 2), 80, BLOCK * blocks + 5, None, hashes, BLOCK)
+    return RouteRequest(name, "m", hashes, BLOCK, BLOCK * blocks + 5, None, hashes, BLOCK)
 
 
 def decided(pod, tokens):
@@ -39,11 +39,11 @@ def test_what_an_exact_pod_holds_is_counted_in_its_own_blocks():
 
 
 def test_a_pod_that_is_not_exact_is_estimated():
-    """From what it was sent; the exact one is not."""
+    """From what it was sent, in blocks four times as large; the exact one is not."""
     prefixes = IndexedPrefixes(Known(a=0))
     for pod in PODS:
         prefixes.placed(request("old"), pod, 0.0)
-    assert prefixes.matched_tokens(request(), PODS, 1000.0) == [0, 160]
+    assert prefixes.matched_tokens(request(), PODS, 1000.0) == [0, 8 * BLOCK]
 
 
 def test_a_request_without_token_ids_is_estimated_everywhere():
