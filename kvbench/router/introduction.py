@@ -32,13 +32,14 @@ class _Tokens(msgspec.Struct):
 
 async def introduce(fleet: Fleet, pod: Pod, models: dict[str, Entry], timeout_s: float) -> None:
     """Get to know a pod, and the models of its that are not known yet."""
-    if fleet.tokens.knows(models):
+    if not fleet.tokens.knows(models):
+        loop = asyncio.get_running_loop()
+        for model in await loop.run_in_executor(None, fleet.tokens.learn, models):
+            difference = await _difference(fleet, pod, model, timeout_s)
+            if difference is not None:
+                model.distrust(difference)
+    if pod.name in fleet.account.capacities:
         return
-    loop = asyncio.get_running_loop()
-    for model in await loop.run_in_executor(None, fleet.tokens.learn, models):
-        difference = await _difference(fleet, pod, model, timeout_s)
-        if difference is not None:
-            model.distrust(difference)
     answer = await fetch(fleet.pools[pod.name], pod.address, "GET", "/metrics", timeout_s)
     found = _BLOCKS.search(answer.body)
     if found is not None:

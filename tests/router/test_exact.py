@@ -75,7 +75,7 @@ class House(contextlib.AsyncExitStack):
         self.push_async_callback(self.router.stop, 0.5)
         self.ledger = self.router.fleet.index.ledger
         await self.until(lambda: "tiny" in self.router.fleet.tokens.models)
-        await self.until(lambda: len(self.router.fleet.account.capacities) == 1)
+        await self.until(lambda: len(self.router.fleet.account.capacities) == self.count)
         return self
 
     async def until(self, holds):
