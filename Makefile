@@ -63,6 +63,7 @@ test-compose: install ## docker compose up, profile sim, under a Docker engine: 
 bench: install ## What cache, pod and (with TRACES=folder) simulation cost: docs/performance.md
 	$(BIN)/python scripts/bench_kvcache.py
 	$(BIN)/python scripts/bench_pod.py
+	$(BIN)/python scripts/bench_exporter.py
 	$(BIN)/python scripts/bench_records.py
 	$(if $(TRACES),$(BIN)/python scripts/bench_simulate.py $(TRACES)/mooncake_conversation_trace.jsonl)
 
