@@ -116,7 +116,7 @@ def _numbers(settings: Settings) -> tuple[Panel, ...]:
             "Computed prompt tokens of the busiest pod over the mean pod's: 1 is even. A high hit "
             "rate on one pod, with the others idle, is no success.",
             "none",
-            f"max({work}) / (avg({work}) > 0)",
+            f"max({work}) / (avg({work}) > 1)",
             width=3,
             steps=((None, GREEN), (1.5, YELLOW), (2, RED)),
         ),

@@ -7,6 +7,7 @@ simpler than Grafana's.
 
 from __future__ import annotations
 
+import io
 import math
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+from PIL import Image
 
 from kvbench.dashboards.panel import COLUMNS, places
 from kvbench.units import format_bytes, format_seconds
@@ -189,7 +191,10 @@ class _Page:
     def save(self, to: Path) -> None:
         """Write the file, in few colours: it is small then."""
         to.parent.mkdir(parents=True, exist_ok=True)
-        self._figure.savefig(to, dpi=100, facecolor=GROUND, pil_kwargs={"optimize": True})
+        with io.BytesIO() as drawn:
+            self._figure.savefig(drawn, dpi=100, facecolor=GROUND, format="png")
+            with Image.open(drawn) as picture:
+                picture.convert("RGB").quantize(160).save(to, optimize=True)
 
 
 def _per_line(answer: Answer, inches: float) -> int:

@@ -44,7 +44,13 @@ class Histogram:
         self._sum = 0.0
 
     def observe(self, value: float, times: int = 1) -> None:
-        """Count `times` observations of `value`."""
+        """Count `times` observations of `value`; a time under 0 is one of 0.
+
+        An engine that runs behind the clock dates a token before the request that arrived
+        meanwhile. A sum that falls would be a restart to whoever scrapes it, and any rate of it
+        nonsense.
+        """
+        value = max(value, 0.0)
         self._counts[bisect_left(self._bounds, value)] += times
         self._sum += value * times
 
@@ -197,10 +203,18 @@ class PodMetrics:
     def collect(self) -> Iterator[Family]:
         """Yield every family with its samples, as the client library wants them."""
         for collector in (GC_COLLECTOR, PLATFORM_COLLECTOR, PROCESS_COLLECTOR):
-            yield from collector.collect()
+            yield from map(self._begun, collector.collect())
         for metric in self._families:
             yield self._histogram(metric) if metric.kind == "histogram" else self._plain(metric)
         yield from self._own()
+
+    def _begun(self, family: Family) -> Family:
+        """Let the process have begun with the counters: what is restarted in it looks restarted."""
+        if family.name == "process_start_time_seconds":
+            begun = Family(family.name, family.documentation, family.type)
+            begun.add_sample(family.name, {}, max(self._created, family.samples[0].value))
+            return begun
+        return family
 
     def _own(self) -> Iterator[Family]:
         """Yield what the pod tells about itself."""

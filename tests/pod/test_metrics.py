@@ -87,3 +87,20 @@ def test_an_abandoned_request_is_forgotten():
     text = metrics.exposition().decode()
     assert 'vllm:generation_tokens_total{engine="0",model_name="m"} 1.0' in text
     assert 'vllm:e2e_request_latency_seconds_count{engine="0",model_name="m"} 0.0' in text
+
+
+def test_a_time_before_0_is_one_of_0():
+    """A sum that falls is a restart to Prometheus, and the mean of a busy pod absurd."""
+    histogram = Histogram((1.0, 5.0))
+    histogram.observe(0.5)
+    histogram.observe(-0.25)
+
+    assert list(histogram.samples())[-2:] == [("_count", {}, 2.0), ("_sum", {}, 0.5)]
+
+
+def test_a_pod_that_began_anew_says_since_when():
+    """As a process that was restarted does, though it is the same one."""
+    engine = Engine(EngineConfig(num_gpu_blocks=10), StepTime(0, 0, 0, 0, 0, 0))
+    later = PodMetrics(engine, Lateness(), "m", config={}, created=4e9)
+
+    assert "process_start_time_seconds 4e+09" in later.exposition().decode()

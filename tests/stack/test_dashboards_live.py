@@ -1,0 +1,140 @@
+"""Every query of every panel, asked of a real Prometheus that scrapes a running stack."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from fleets import SmallFleet
+from monitoring import Watchers, free_port
+
+from kvbench.alerts.settings import Settings, Windows
+from kvbench.dashboards.boards import boards
+from kvbench.dashboards.picture import render
+from kvbench.dashboards.replay import Prometheus, Span, replay
+
+pytestmark = pytest.mark.stack
+
+ROOT = Path(__file__).parents[2]
+SETTINGS = Settings(windows=Windows().scaled(1 / 20))
+BOARDS = boards(SETTINGS)
+TRAFFIC_S = 40
+
+WORKLOAD = """
+name: proof
+description: Short conversations over shared prefixes, for longer than the proof takes.
+api: chat
+seed: 1
+prefixes: [{name: p, count: 6, tokens: 400}]
+sessions: {count: 500, turns: 3, user_tokens: 60, answer_tokens: 40, think: 1}
+arrival: {poisson: {rate: 2}}
+"""
+
+
+def host(url):
+    """Return host:port."""
+    return urlsplit(url).netloc
+
+
+@contextmanager
+def load(folder, url, port):
+    """Keep a load run against `url` going, with its metrics on `port`."""
+    (folder / "proof.yaml").write_text(WORKLOAD)
+    command = [
+        *(sys.executable, "-m", "locust", "-f", str(ROOT / "workloads" / "locustfile.py")),
+        *("--workload", str(folder / "proof.yaml"), "--host", url, "--headless"),
+        *("--metrics-port", str(port), "--run-dir", str(folder / "run")),
+    ]
+    with (folder / "load.log").open("w") as log:
+        generator = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
+        try:
+            yield
+        finally:
+            generator.terminate()
+            generator.wait()
+
+
+def asked(url, seconds, running):
+    """Return every board with the answers of its panels over the last seconds."""
+    end = time.time()  # noqa: TID251 - Prometheus lives in calendar time
+    span = Span(end - seconds, end, 1.0, "10s")
+    return [(board, replay(board, Prometheus(url), span, running), span) for board in BOARDS]
+
+
+def faults(answered):
+    """Return what is wrong, panel by panel."""
+    return {
+        f"{board.title}: {answer.panel.title}": answer.faults
+        for board, answers, _ in answered
+        for answer in answers
+        if answer.faults
+    }
+
+
+async def watch(folder, watchers, url):
+    """Return the answers of an idle fleet, and of one under a load run, all parts scraped."""
+    async with SmallFleet(folder / "f", blocks=600) as fleet:
+        await fleet.start()
+        port = free_port()
+        watchers.scrape("vllm", {None: [host(pod) for pod in fleet.pods]})
+        watchers.scrape("kvbench-exporter", {None: [host(fleet.exporter)]})
+        watchers.scrape("kvbench-router", {None: [host(fleet.router)]})
+        watchers.scrape("kvbench-load", {None: [f"127.0.0.1:{port}"]})
+        await asyncio.sleep(8)
+        idle = await asyncio.to_thread(asked, url, 6, [])
+        with load(folder, fleet.router, port):
+            await asyncio.sleep(TRAFFIC_S)
+            parts = ["pods", "exporter", "router", "load"]
+            busy = await asyncio.to_thread(asked, url, TRAFFIC_S - 10, parts)
+    return idle, busy
+
+
+@pytest.mark.timeout(180)
+def test_every_panel_answers_with_numbers_under_load_and_with_silence_when_idle(tmp_path_factory):
+    """No error, no NaN, nothing missing; and no curve of traffic where there is none."""
+    folder = tmp_path_factory.mktemp("live")
+    short = tmp_path_factory.mktemp("s")  # paths of sockets are short
+    with Watchers(folder / "watch", SETTINGS) as watchers:
+        url = watchers.start_prometheus()
+        idle, busy = asyncio.run(watch(short, watchers, url))
+
+    assert faults(idle) == {}
+    assert faults(busy) == {}
+    silent = {a.panel.title: a.empty for _, answers, _ in idle for a in answers}
+    assert silent["Time to first token"]
+    assert silent["Hit rate and its ceiling"]
+    assert silent["Within objective"]
+    for board, answers, span in busy:
+        render(board, answers, span, folder / f"{board.title}.png")
+        assert 20_000 < (folder / f"{board.title}.png").stat().st_size < 200_000
+
+
+async def plain(folder, watchers, url):
+    """Return the answers of two pods alone, without exporter, router and rules."""
+    async with SmallFleet(folder / "p") as fleet:
+        await fleet.start()
+        watchers.scrape("vllm", {None: [host(pod) for pod in fleet.pods]})
+        traffic = asyncio.ensure_future(fleet.repeat(4))
+        await asyncio.sleep(15)
+        traffic.cancel()
+        return await asyncio.to_thread(asked, url, 8, ["pods"])
+
+
+@pytest.mark.timeout(120)
+def test_boards_work_with_plain_pods_alone(tmp_path_factory):
+    """What is empty needs a part of ours and says so; everything else has data."""
+    folder = tmp_path_factory.mktemp("plain")
+    with Watchers(folder / "watch", SETTINGS) as watchers:
+        url = watchers.start_prometheus()
+        answered = asyncio.run(plain(tmp_path_factory.mktemp("s"), watchers, url))
+
+    assert faults(answered) == {}
+    empty = [a.panel for _, answers, _ in answered for a in answers if a.empty]
+    assert len(empty) > 30
+    assert all("Needs `kvbench" in panel.text or panel.quiet for panel in empty)
