@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from kvbench.errors import InputError
+from kvbench.metrics.vllm import CACHE_CONFIG
 
 Dtype = Literal["fp32", "fp16", "bf16", "fp8"]
 
@@ -199,7 +200,7 @@ def parse_shape(config: Mapping[str, object], *, name: str, where: str) -> Shape
         if key in fields:
             raise fields.error(
                 f"{key}: the model has {what}: not sized here",
-                "read vllm:cache_config_info of a pod that serves it: kv_cache_size_tokens",
+                f"read {CACHE_CONFIG.name} of a pod that serves it: kv_cache_size_tokens",
             )
     latent = 0
     if "kv_lora_rank" in fields:

@@ -1,6 +1,6 @@
 """What a pod says about itself before it is calibrated, and whether it may be.
 
-Read: `/v1/models`, `vllm:cache_config_info` and the queue gauges of `/metrics`, and, where the pod
+Read: `/v1/models`, the cache's settings and the queue gauges of `/metrics`, and, where the pod
 runs in dev mode, its token budget from `/server_info`. What it does not say is assumed as stated
 here; nothing is measured.
 """
@@ -12,16 +12,14 @@ import urllib.error
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from prometheus_client.parser import text_string_to_metric_families
-
 from kvbench.engine.experiment import DECODED, Bounds
 from kvbench.errors import InputError, TargetError
+from kvbench.metrics import engines
+from kvbench.metrics.exposition import NonsenseError, Reading, read, whole
 from kvbench.stack.target import fetch, look_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    Samples = Mapping[str, list[tuple[Mapping[str, str], float]]]
 
 BUDGET = 8192
 """Tokens per step that are assumed where the pod does not say: vLLM's usual default on GPUs."""
@@ -66,13 +64,13 @@ def look(url: str, model: str | None, most_sequences: int, budget: int | None) -
             f"{target.url} is a router: a calibration is of one pod",
             hint=f"calibrate one of its pods: {pods}",
         )
-    samples = _samples(target.url)
-    _check_idle(target.url, samples)
-    cache = samples.get("vllm:cache_config_info", [({}, 0.0)])[0][0]
+    reading = _reading(target.url)
+    _check_idle(target.url, reading)
+    cache = reading.cache[0] if reading.cache else {}
     block_size = target.block_size or _BLOCK_SIZE
     window = target.max_model_len or _WINDOW
-    tokens = _whole(cache.get("num_gpu_blocks")) * block_size
-    kv_tokens = _whole(cache.get("kv_cache_size_tokens")) or tokens or window
+    tokens = (whole(cache.get("num_gpu_blocks")) or 0) * block_size
+    kv_tokens = whole(cache.get("kv_cache_size_tokens")) or tokens or window
     said = _budget(target.url)
     return Facts(
         url=target.url,
@@ -84,13 +82,9 @@ def look(url: str, model: str | None, most_sequences: int, budget: int | None) -
     )
 
 
-def _check_idle(url: str, samples: Samples) -> None:
+def _check_idle(url: str, reading: Reading) -> None:
     """Refuse a pod that is at work."""
-    busy = sum(
-        value
-        for name in ("vllm:num_requests_running", "vllm:num_requests_waiting")
-        for _, value in samples.get(name, [])
-    )
+    busy = sum(reading.get(what) or 0.0 for what in (engines.RUNNING, engines.WAITING))
     if busy:
         raise TargetError(
             f"{url} is busy with {busy:g} requests, which would be in every number",
@@ -98,20 +92,15 @@ def _check_idle(url: str, samples: Samples) -> None:
         )
 
 
-def _samples(url: str) -> Samples:
-    """Return what a pod exposes, by the samples' names; empty where it exposes nothing."""
-    samples: dict[str, list[tuple[Mapping[str, str], float]]] = {}
+def _reading(url: str) -> Reading:
+    """Return what a pod says at its `/metrics`; nothing where it exposes nothing."""
     try:
-        families = list(text_string_to_metric_families(fetch(f"{url}/metrics").decode()))
+        return read(fetch(f"{url}/metrics"))
     except urllib.error.HTTPError as error:
         with error:
-            return samples
-    except ValueError:
-        return samples
-    for family in families:
-        for sample in family.samples:
-            samples.setdefault(sample.name, []).append((sample.labels, sample.value))
-    return samples
+            return Reading()
+    except NonsenseError:
+        return Reading()
 
 
 def _budget(url: str) -> int | None:
@@ -127,13 +116,8 @@ def _budget(url: str) -> int | None:
     return budget if isinstance(budget, int) and budget > 0 else None
 
 
-def _whole(text: str | None) -> int:
-    """Return a label that is a number; 0 for any other."""
-    return int(text) if text is not None and text.isdigit() else 0
-
-
 def _bytes_per_token(cache: Mapping[str, str], tokens: int) -> int:
     """Return the bytes of KV cache per token, where the pod's bytes and blocks belong together."""
     if cache.get("num_gpu_blocks_override", "None") != "None" or not tokens:
         return 0
-    return _whole(cache.get("kv_cache_memory_bytes")) // tokens
+    return (whole(cache.get("kv_cache_memory_bytes")) or 0) // tokens

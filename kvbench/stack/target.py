@@ -15,12 +15,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from prometheus_client.parser import text_string_to_metric_families
-
 from kvbench.errors import InputError, TargetError
+from kvbench.metrics import engines
+from kvbench.metrics.exposition import NonsenseError, read
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from kvbench.metrics.exposition import Reading
 
 TIMEOUT_SECONDS = 10.0
 MAX_BODY = 16 * 1024 * 1024
@@ -144,32 +146,20 @@ def _pods(url: str) -> dict[str, str] | None:
     return {str(pod["name"]): str(pod["url"]).rstrip("/") for pod in pods}
 
 
-def _families(url: str) -> dict[str, list[tuple[Mapping[str, str], float]]]:
-    """Return samples by name of what `url` exposes; empty if it exposes nothing."""
+def _reading(url: str) -> Reading | None:
+    """Return what an engine says at its `/metrics`; None if there is none, or nothing of it."""
     try:
-        text = fetch(f"{url}/metrics").decode(errors="replace")
-        families = list(text_string_to_metric_families(text))
+        return read(fetch(f"{url}/metrics"))
     except urllib.error.HTTPError as error:
         with error:
-            return {}
-    except (TargetError, ValueError):
-        return {}
-    samples: dict[str, list[tuple[Mapping[str, str], float]]] = {}
-    for family in families:
-        for sample in family.samples:
-            name = sample.name.replace(":", "_")
-            samples.setdefault(name, []).append((sample.labels, sample.value))
-    return samples
+            return None
+    except (TargetError, NonsenseError):
+        return None
 
 
 def _block_size(urls: Iterable[str]) -> int | None:
-    sizes = {
-        int(labels["block_size"])
-        for url in urls
-        for labels, _ in _families(url).get("vllm_cache_config_info", [])
-        if labels.get("block_size", "").isdigit()
-    }
-    return sizes.pop() if len(sizes) == 1 else None
+    sizes = {reading.block_tokens for url in urls if (reading := _reading(url)) is not None}
+    return sizes.pop() if len(sizes - {None}) == len(sizes) == 1 else None
 
 
 def cache_counters(pods: Mapping[str, str]) -> dict[str, dict[str, float]]:
@@ -179,14 +169,12 @@ def cache_counters(pods: Mapping[str, str]) -> dict[str, dict[str, float]]:
     """
     counters = {}
     for name, url in pods.items():
-        families = _families(url)
-        found = {
-            word: sum(value for _, value in families[f"vllm_prefix_cache_{word}_total"])
-            for word in ("queries", "hits")
-            if f"vllm_prefix_cache_{word}_total" in families
-        }
-        if len(found) == 2:
-            counters[name] = found
+        reading = _reading(url)
+        if reading is None:
+            continue
+        queries, hits = reading.get(engines.QUERIES), reading.get(engines.HITS)
+        if queries is not None and hits is not None:
+            counters[name] = {"queries": queries, "hits": hits}
     return counters
 
 
@@ -194,9 +182,10 @@ def prefix_caching(pods: Mapping[str, str]) -> dict[str, bool]:
     """Return for each pod whether it keeps blocks for reuse; one that does not say is left out."""
     switches = {}
     for name, url in pods.items():
-        for labels, _ in _families(url).get("vllm_cache_config_info", []):
-            if (said := labels.get("enable_prefix_caching")) in {"True", "False"}:
-                switches[name] = said == "True"
+        reading = _reading(url)
+        said = None if reading is None else reading.setting("enable_prefix_caching")
+        if said in {"True", "False"}:
+            switches[name] = said == "True"
     return switches
 
 
