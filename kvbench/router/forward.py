@@ -6,6 +6,9 @@ Rules:
   pod: no connection, a connection that broke, an answer that was no HTTP. This holds too where the
   pod had the whole request before it died: generating twice costs time and changes nothing. An idle
   connection that turns out to be closed costs a new connection to the same pod, and no blame.
+- An answer of 503 is passed on only if no other pod is offered: who says so has done nothing yet.
+- At most four pods are sent a request, for it may be what kills them. Those that could not even be
+  connected to do not count.
 - After that byte nothing is repeated. A pod that breaks off has its client cut off too, for only so
   can the client tell the answer from a whole one.
 - A pod that is too slow for the limits is given up, not replaced: the next one would be slower.
@@ -76,7 +79,7 @@ class Forwarding:
     __slots__ = (
         "_among", "_began", "_connecting", "_dechunk", "_decision", "_exchange", "_first_piece",
         "_fleet", "_keep_alive", "_lease", "_pod", "_policy", "_prompt", "_request", "_sent",
-        "_status", "_tried", "_troubles", "_unsent",
+        "_spent", "_status", "_tried", "_troubles", "_unsent",
         "_upstream", "_usage", "deadline", "on_end",
     )  # fmt: skip
 
@@ -99,6 +102,7 @@ class Forwarding:
         self._policy = policy
         self._began = 0.0
         self._tried: list[str] = []
+        self._spent = 0  # pods that have been sent the request in vain
         self._troubles: list[str] = []
         self._decision: Decision
         self._pod: Pod | None = None
@@ -135,7 +139,7 @@ class Forwarding:
         """Choose among the pods that have not failed this request."""
         fleet, now = self._fleet, self._fleet.clock.now()
         pods = fleet.membership.offered(now, self._tried, self._among)
-        if not pods or len(self._tried) == _MOST_ATTEMPTS:
+        if not pods or self._spent == _MOST_ATTEMPTS:
             self._give_up()
             return
         if self._tried:
@@ -200,6 +204,10 @@ class Forwarding:
         """Make the head to pass on, with what was decided; it leaves with what came behind it."""
         request, decision = self._exchange.request, self._decision
         assert self._pod is not None
+        if head.status == HTTPStatus.SERVICE_UNAVAILABLE and self._another(self._pod):
+            self._drop()
+            self.failed("unavailable", "answered 503")
+            return
         self._status = head.status
         request.body = b""
         asked = request.head
@@ -216,6 +224,12 @@ class Forwarding:
         self._unsent = response_head(
             head, length, ours, keep_alive=self._keep_alive, dechunk=self._dechunk
         )
+
+    def _another(self, pod: Pod) -> bool:
+        """Return whether another pod could be asked."""
+        fleet, tried = self._fleet, [*self._tried, pod.name]
+        offered = fleet.membership.offered(fleet.clock.now(), tried, self._among)
+        return bool(offered) and self._spent + 1 < _MOST_ATTEMPTS
 
     def arrived(self, raw: bytes, pieces: list[bytes]) -> None:
         """Pass a piece of the body on; look at it in passing."""
@@ -260,6 +274,8 @@ class Forwarding:
         fleet.membership.failed(pod, why, fleet.clock.now())
         if failure == "connect":
             fleet.forget(pod.name)  # nobody listens: what it held is gone
+        if failure not in {"connect", "connect_timeout"}:
+            self._spent += 1
         if self._exchange.started:
             self._end("cut", Outcome())
             self._exchange.abort(reset=True)

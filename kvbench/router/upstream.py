@@ -30,9 +30,11 @@ from kvbench.router.heads import Head, parse_head, request_head, split_length
 if TYPE_CHECKING:
     from kvbench.router.address import Address
 
-Failure = Literal["connect", "connect_timeout", "stale", "reset", "protocol", "cut", "timeout"]
+Failure = Literal[
+    "connect", "connect_timeout", "stale", "reset", "protocol", "cut", "timeout", "unavailable"
+]
 """How an attempt fails: no connection; an idle connection that the pod had closed; broken before
-the answer; not HTTP; broken in the answer; too slow."""
+the answer; not HTTP; broken in the answer; too slow; answered that it cannot answer."""
 
 _MOST_IDLE = 256
 _IDLE_S = 4.0
@@ -145,6 +147,8 @@ class Upstream(asyncio.Protocol):
             return
         if first:
             self._caller.answered(head, self._length)
+            if self._caller is None:  # it will not have this answer
+                return
         self._caller.arrived(data, pieces)
         if self._complete:
             self._finish(reusable=head.keep_alive)

@@ -366,6 +366,48 @@ def test_at_most_four_pods_are_tried():
     run(case)
 
 
+def test_pods_that_cannot_be_connected_to_do_not_count_as_tried():
+    """However many they are, the one that is there answers."""
+
+    async def case():
+        async with House(*[fine] * 8, policy="round_robin") as house:
+            for pod in house.pods[:7]:
+                await pod.stop()
+            reply = await ask(house.url, "POST", CHAT, chat("hi"))
+
+            assert (reply.status, reply.headers["x-kvbench-pod"]) == (200, house.pods[7].name)
+            for pod in house.pods[:7]:
+                await pod.start()
+
+    run(case)
+
+
+@pytest.mark.parametrize("others", [0, 1, 5])
+def test_an_answer_of_503_is_passed_on_only_if_nobody_else_is_there(others):
+    """Whoever says so has done nothing yet."""
+
+    async def case():
+        async def full(call):
+            await call.answer(b"full", 503, b"retry-after: 7")
+
+        async with House(full, *[full if others > 1 else fine] * others) as house:
+            client = await Client.to(house.url)
+            reply = await client.ask("POST", CHAT, chat("hi"))
+
+            assert sum(len(pod.calls) for pod in house.pods) <= 4
+            if others == 1:
+                assert (reply.status, reply.body) == (200, b'{"ok":true}')
+                assert await house.metric("kvbench_router_errors_total",
+                    pod=house.pods[0].name, kind="unavailable") <= 1  # fmt: skip
+            else:
+                assert (reply.status, reply.body) == (503, b"full")
+                assert reply.headers["retry-after"] == "7"
+            assert house.in_flight() == [(0, 0)] * len(house.pods)
+            client.close()
+
+    run(case)
+
+
 def test_an_answer_of_5xx_is_passed_on_and_three_open_the_breaker():
     """The pod has answered: nothing is repeated. But it is left alone for a while."""
 
