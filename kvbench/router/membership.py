@@ -35,6 +35,7 @@ class Pod:
     Attributes:
         address: Where it is.
         state: What policies read.
+        given: What it is as `--pod` takes it, with where its events are; "" is its URL.
         requests: Sent to it so far.
         draining: Whether it is to get no more.
         breaker: Its breaker.
@@ -45,6 +46,7 @@ class Pod:
 
     address: Address
     state: PodState
+    given: str = ""
     requests: int = 0
     draining: bool = False
     breaker: Breaker = field(default_factory=Breaker)
@@ -175,6 +177,7 @@ class Membership:
             {
                 "name": pod.name,
                 "url": pod.address.url,
+                "pod": pod.given or pod.address.url,
                 "healthy": pod.name in offered,
                 "in_flight": pod.state.in_flight,
                 "in_flight_prefill_tokens": pod.state.in_flight_prefill_tokens,

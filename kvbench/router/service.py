@@ -168,6 +168,8 @@ class Router:
         """Take in a pod."""
         self._members[member.name] = member
         pod = self.fleet.add(member.address)
+        if member.events is not None:
+            pod.given = member.events.beside(member.address.url)
         if member.events is not None and self._subscriber is not None:
             self._subscriber.follow(pod.name, member.events)
         every_s, timeout_s = self._settings.probe_every_s, self._settings.probe_timeout_s

@@ -46,6 +46,12 @@ class EventSource:
         """Whether the endpoint is bound, and the pod dials out."""
         return "*" in self.events
 
+    def beside(self, url: str) -> str:
+        """Return a pod's URL with this source, as `--pod` takes them."""
+        given = {"events": self.events, "replay": self.replay, "topic": self.topic}
+        words = [f"{key}={value}" for key, value in given.items() if value]
+        return ",".join([url, *words, *([f"ranks={self.ranks}"] if self.ranks > 1 else [])])
+
     def of_rank(self, rank: int) -> EventSource:
         """Return where one rank publishes."""
         replay = None if self.replay is None else _offset(self.replay, rank)

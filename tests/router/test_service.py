@@ -221,6 +221,7 @@ def test_the_list_of_pods_says_what_is_known_of_each():
                     {
                         "name": house.pods[0].name,
                         "url": house.pods[0].url,
+                        "pod": house.pods[0].url,
                         "healthy": True,
                         "in_flight": 0,
                         "in_flight_prefill_tokens": 0,

@@ -64,3 +64,18 @@ def test_what_makes_no_sense_is_named_with_an_example(rest, words):
         parse_pod(URL + rest)
     assert words in raised.value.message
     assert "events=tcp://" in raised.value.hint
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "http://a:1,events=tcp://b:2",
+        "http://a:1,events=tcp://b:2,replay=tcp://b:3,topic=kv@a:1@m,ranks=4",
+        "http://a:1,events=ipc:///tmp/x",
+    ],
+)
+def test_a_source_can_be_written_as_it_is_read(flag):
+    """For whoever is told of pods by a router."""
+    url, source = parse_pod(flag)
+
+    assert source.beside(url) == flag
