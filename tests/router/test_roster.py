@@ -27,10 +27,10 @@ def test_sources_are_joined_and_each_replaces_its_own():
     roster.name("file", urls("bc"))
     assert wanted(roster) == "abc"
 
-    roster.name("file", urls("d"))
-    assert wanted(roster) == "abd"
+    roster.name("file", urls("e"))
+    assert wanted(roster) == "abe"
     roster.name("flags", [])
-    assert wanted(roster) == "d"
+    assert wanted(roster) == "e"
 
 
 def test_a_source_with_a_bad_url_changes_nothing():
