@@ -15,6 +15,7 @@ from kvbench.cli.compare import compare
 from kvbench.cli.dashboards import dashboards
 from kvbench.cli.demo import demo
 from kvbench.cli.doctor import doctor
+from kvbench.cli.explain import explain
 from kvbench.cli.exporter import exporter
 from kvbench.cli.gate import gate
 from kvbench.cli.generate import generate
@@ -60,6 +61,7 @@ VERBS = (
     ("ladder", ladder, _MEASURE),
     ("calibrate", calibrate, _MEASURE),
     ("report", report, _JUDGE),
+    ("explain", explain, _JUDGE),
     ("gate", gate, _JUDGE),
     ("baseline", baseline, _JUDGE),
     ("doctor", doctor, _JUDGE),

@@ -116,6 +116,11 @@ class RunFolder:
         return self.path / "server.jsonl"
 
     @property
+    def decisions_path(self) -> Path:
+        """Where the router's decisions lie, if there was a router that tells them."""
+        return self.path / "decisions.jsonl"
+
+    @property
     def verdict_path(self) -> Path:
         """Where the last verdict about the run lies, once there is one."""
         return self.path / "verdict.json"

@@ -152,11 +152,7 @@ class Account:
             request.prompt_tokens,
             size,
             held,
-            {
-                pod.name: self._ttft(request, held[pod.name], pod)
-                for pod in pods
-                if pod.name in held
-            },
+            self._ttfts(request, decision, pods, held) if held else {},
             {name: ledger.trust(name).level for name in names if name not in held}
             if ledger.streams
             else {},
@@ -198,10 +194,25 @@ class Account:
         for _, shadow in self._shadows.values():
             shadow.forget(pod)
 
-    def _ttft(self, request: RouteRequest, held: int, pod: PodState) -> float:
-        """Return the seconds to first token to expect on a pod that holds so many blocks."""
-        uncached = max(request.prompt_tokens - held * request.hash_tokens, 0)
-        return self.rates.expected_s(pod.in_flight_prefill_tokens + uncached, pod.in_flight)
+    def _ttfts(
+        self,
+        request: RouteRequest,
+        decision: Decision,
+        pods: Sequence[PodState],
+        held: dict[str, int],
+    ) -> dict[str, float]:
+        """Return the seconds to first token to expect on the pods that are known exactly.
+
+        What requests under way have promised counts as held, where the policy has said so.
+        """
+        promised = {one.pod: one.matched_tokens for one in decision.candidates}
+        expected: dict[str, float] = {}
+        for pod in pods:
+            if pod.name in held:
+                cached = max(held[pod.name] * request.hash_tokens, promised.get(pod.name, 0))
+                waiting = pod.in_flight_prefill_tokens + max(request.prompt_tokens - cached, 0)
+                expected[pod.name] = self.rates.expected_s(waiting, pod.in_flight)
+        return expected
 
     def _follow(self, request: RouteRequest, pods: Sequence[str], served: str, now: float) -> None:
         """Let the shadows decide, and count what they expect."""

@@ -16,75 +16,13 @@ import msgspec
 from kvbench.errors import InputError
 from kvbench.policies.decision import Decision  # noqa: TC001 - a struct's annotation
 from kvbench.policies.prediction import Cause  # noqa: TC001 - a struct's annotation
+from kvbench.records.decisions import Entry, Option
 
 if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
 
 _MOST_KEPT = 1000
-
-
-class Option(msgspec.Struct, frozen=True):
-    """A pod that could have been chosen.
-
-    Attributes:
-        pod: Its name.
-        matched_tokens: Prompt tokens that the policy took for cached there.
-        cost: The policy's figure; less is better.
-        terms: What the cost is made of.
-        trust: Whether what it holds is known: "exact", "degraded", "cold".
-        held_tokens: Prompt tokens that it held by its own account; None where that is not exact.
-        expected_ttft_s: Seconds to first token that were to be expected there, if it is exact.
-    """
-
-    pod: str
-    matched_tokens: int
-    cost: float
-    terms: dict[str, float]
-    trust: str
-    held_tokens: int | None = None
-    expected_ttft_s: float | None = None
-
-
-class Entry(msgspec.Struct, kw_only=True):
-    """A decision, and what came of it.
-
-    Attributes:
-        id: The request's id.
-        at: When it was decided, calendar seconds.
-        model: The model asked for.
-        pod: The chosen pod.
-        policy: Who chose.
-        reason: Why, in one word.
-        prompt_tokens: As the router counted or estimated them.
-        exact: Whether the tokens are known, so that pods could be matched exactly.
-        predicted_tokens: Cached tokens that were predicted.
-        candidates: All that could have been chosen, the cheapest first.
-        regret_s: Expected seconds to first token there, less those at the best pod, by what the
-            pods really held; None where that is not known of every pod.
-        done: Whether the request has ended.
-        ttft_s: Seconds to its first token; None where that cannot be told.
-        pod_prompt_tokens: Prompt tokens as the pod counted them.
-        cached_tokens: Of these, found in its cache.
-        cause: Why that is not what was predicted; "none" if it is.
-    """
-
-    id: str
-    at: float
-    model: str
-    pod: str
-    policy: str
-    reason: str
-    prompt_tokens: int
-    exact: bool
-    predicted_tokens: int
-    candidates: list[Option]
-    regret_s: float | None = None
-    done: bool = False
-    ttft_s: float | None = None
-    pod_prompt_tokens: int | None = None
-    cached_tokens: int | None = None
-    cause: Cause | None = None
 
 
 class Record(msgspec.Struct):
@@ -113,7 +51,7 @@ class Record(msgspec.Struct):
     ttfts: dict[str, float]
     trusts: dict[str, str]
     regret_s: float | None = None
-    done: bool = False
+    number: int = 0
     ttft_s: float | None = None
     pod_prompt_tokens: int | None = None
     cached_tokens: int | None = None
@@ -146,7 +84,7 @@ class Record(msgspec.Struct):
             predicted_tokens=decision.matched_tokens,
             candidates=options,
             regret_s=self.regret_s,
-            done=self.done,
+            number=self.number,
             ttft_s=self.ttft_s,
             pod_prompt_tokens=self.pod_prompt_tokens,
             cached_tokens=self.cached_tokens,
@@ -167,6 +105,8 @@ class Journal:
 
     def __init__(self, file: Path | None = None, most: int = _MOST_KEPT) -> None:
         self._records: deque[Record] = deque(maxlen=most)
+        self._ended: deque[Record] = deque(maxlen=most)
+        self._count = 0
         self._file: BinaryIO | None = None
         if file is not None:
             try:
@@ -186,7 +126,9 @@ class Journal:
 
     def complete(self, record: Record) -> None:
         """Take note that a request has ended; write its line."""
-        record.done = True
+        self._count += 1
+        record.number = self._count
+        self._ended.append(record)
         if self._file is not None:
             self._file.write(msgspec.json.encode(record.entry()) + b"\n")
 
@@ -197,6 +139,17 @@ class Journal:
     def latest(self, most: int) -> list[Entry]:
         """Return the last decisions, the newest first."""
         return [record.entry() for record in itertools.islice(reversed(self._records), most)]
+
+    def since(self, number: int, most: int) -> list[Entry]:
+        """Return the decisions whose requests have ended since that one, in that order."""
+        missed = min(self._count - number, len(self._ended))
+        first = len(self._ended) - max(missed, 0)
+        return [record.entry() for record in itertools.islice(self._ended, first, first + most)]
+
+    @property
+    def count(self) -> int:
+        """How many requests have ended: the number of the last."""
+        return self._count
 
     def flush(self) -> None:
         """Have what was written arrive in the file."""

@@ -5,6 +5,7 @@
 | `GET /health` | 200 if any pod is offered, else 503 |
 | `GET /pods` | what is known of each pod |
 | `GET /decisions?limit=100` | the last decisions, the newest first, and what came of them |
+| `GET /decisions?since=N` | those whose requests ended after the N-th that did, in that order |
 | `GET /decisions/ID` | those on the request of that id |
 | `GET /metrics` | the router's part of the metric catalogue |
 """
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from kvbench.http.server import Exchange
     from kvbench.router.fleet import Fleet
 
+_SHOWN = 100
 _MOST_SHOWN = 1000
 
 
@@ -64,8 +66,10 @@ class Pages:
             case "/pods":
                 answer_json(exchange, {"pods": self.pods()})
             case "/decisions":
-                latest = fleet.account.journal.latest(_most(exchange))
-                answer_json(exchange, {"decisions": latest})
+                journal, since = fleet.account.journal, _number(exchange, "since")
+                most = min(_number(exchange, "limit") or _SHOWN, _MOST_SHOWN)
+                entries = journal.latest(most) if since is None else journal.since(since, most)
+                answer_json(exchange, {"decisions": entries, "ended": journal.count})
             case path if path.startswith("/decisions/"):
                 found = fleet.account.journal.of(path.removeprefix("/decisions/"))
                 if found:
@@ -120,10 +124,10 @@ class Pages:
         self.refuse(exchange, HTTPStatus.BAD_GATEWAY, f"Not every pod was reset: {troubles}.")
 
 
-def _most(exchange: Exchange) -> int:
-    """Return how many decisions are asked for: `?limit=`, or 100."""
-    values = parse_qs(exchange.request.query).get("limit", ["100"])
-    return min(int(values[0]), _MOST_SHOWN) if values[0].isdecimal() else 100
+def _number(exchange: Exchange, name: str) -> int | None:
+    """Return a number in the query, None if it is not there or is none."""
+    value = parse_qs(exchange.request.query).get(name, [""])[0]
+    return int(value) if value.isdecimal() and len(value) < 16 else None
 
 
 def _agrees(answer: Answer) -> bool:

@@ -41,6 +41,7 @@ from kvbench.records.verdict import write_verdict
 from kvbench.records.warm import refuse_warm
 from kvbench.report.page import build_report
 from kvbench.stack.abort import Abort, GateAbortError
+from kvbench.stack.decisions import DecisionWatch
 from kvbench.stack.loadgen import free_port, locust_command
 from kvbench.stack.preflight import notes as preflight_notes
 from kvbench.stack.preflight import problems, refusal
@@ -269,7 +270,12 @@ def run(job: Job, watch: Watch, check: Callable[[], None] = lambda: None) -> Out
         if job.isolation == "reset":
             reset_caches(prepared.target)
         before = cache_counters(prepared.target.pods)
-        with ServerWatch(servers_of(prepared.target), prepared.folder.server_path):
+        folder, target = prepared.folder, prepared.target
+        router = target.url if target.routed else None
+        with (
+            ServerWatch(servers_of(target), folder.server_path),
+            DecisionWatch(router, folder.decisions_path, folder.id),
+        ):
             _drive(prepared, watch, check)
         state = "finished"
     except GateAbortError as stop:

@@ -306,9 +306,11 @@ def test_decisions_are_written_and_can_be_asked_for(tmp_path):
             await house.ask(conversation(1), "x-request-id: first")
             await house.ask(conversation(2), "x-request-id: second")
             (entry,) = await house.decisions("/decisions/second")
-            assert (entry["id"], entry["done"], entry["at"]) == ("second", True, NOW + 0.5)
+            assert (entry["id"], entry["number"], entry["at"]) == ("second", 2, NOW + 0.5)
             assert entry["candidates"][0]["terms"].keys() == {"prefix", "queue", "memory"}
             assert [e["id"] for e in await house.decisions("/decisions?limit=1")] == ["second"]
+            assert [e["id"] for e in await house.decisions("/decisions?since=1")] == ["second"]
+            assert await house.decisions("/decisions?since=2") == []
             missing = await ask(house.url, "GET", "/decisions/third")
             assert missing.status == 404
         lines = [json.loads(line) for line in file.read_text().splitlines()]

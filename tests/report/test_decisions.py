@@ -1,0 +1,71 @@
+"""Why turns went where they went, in words and tables."""
+
+from __future__ import annotations
+
+import msgspec
+from fakes_records import row
+from records.test_decisions import entry
+
+from kvbench.records.decisions import Option
+from kvbench.report.decisions import explain_run, explain_turn
+
+
+def decided(identity, **changes):
+    """Return a decision with some fields changed."""
+    return msgspec.structs.replace(entry(identity), **changes)
+
+
+def test_a_run_is_told_by_policies_causes_and_regret():
+    """And the worst decisions come first in the table."""
+    rows = [row(index=i, request_id=f"r{i}") for i in range(4)]
+    decisions = {
+        "r0": [decided("r0", cached_tokens=96, cause="none", regret_s=0.0)],
+        "r1": [decided("r1", cached_tokens=32, cause="evicted", regret_s=0.25)],
+        "r2": [decided("r2", cached_tokens=0, cause="late", regret_s=0.0)],
+    }
+    told = explain_run(rows, decisions)
+    text = "\n".join(told.sentences)
+    assert "3 decisions: 3 by prefix_cost" in text
+    assert "288 predicted, 128 delivered; tokens known for 100.0 %" in text
+    assert "1 × evicted: what was missing had been evicted since the decision" in text
+    assert "83.3 ms on average; 66.7 % of the decisions were the best there was" in text
+    assert "1 of 4 turns have no decision on file" in text
+    assert [cells[0] for cells in told.grid.rows] == ["1", "2"]
+    assert told.grid.rows[0][-1] == "250 ms"
+
+
+def test_a_run_whose_decisions_were_all_good_has_no_table():
+    """There is nothing to point at."""
+    told = explain_run([row(request_id="r")], {"r": [decided("r", cached_tokens=96, cause="none")]})
+    assert told.grid is None
+
+
+def test_a_turn_is_told_with_every_pod_and_what_spoke_for_it():
+    """Each attempt has its own table; the chosen pod has an arrow."""
+    options = [
+        Option("b", 0, 0.05, {"prefill_s": 0.05}, "exact", 0, 0.1),
+        Option("a", 96, 0.10, {"prefill_s": 0.01, "beside_s": 0.09}, "exact", 96, 0.2),
+        Option("c", 10, 0.40, {}, "degraded"),
+    ]
+    second = decided(
+        "r", candidates=options, regret_s=0.1, cached_tokens=80, cause="evicted", policy="chwbl"
+    )
+    first, told = explain_turn(row(request_id="r"), [decided("r"), second])
+    assert "96 cached tokens predicted" in first.sentences[2]
+    assert "(attempt 2)" in told.sentences[0]
+    assert told.sentences[1] == "chwbl chose it: its cached prefix decided"
+    assert "96 cached tokens predicted, 80 delivered: what was missing" in told.sentences[2]
+    assert told.sentences[3].endswith("expected 100 ms earlier on b")
+    assert [cells[:3] for cells in told.grid.rows] == [
+        ["", "b", "exact"],
+        ["→", "a", "exact"],
+        ["", "c", "degraded"],
+    ]
+    assert told.grid.rows[1][3] == "prefill_s 0.01 beside_s 0.09"
+    assert told.grid.rows[2][-1] == "–"
+
+
+def test_a_decision_without_regret_says_that_it_was_the_best():
+    """Expected where the pods are known exactly."""
+    (told,) = explain_turn(row(request_id="r"), [decided("r", regret_s=0.0)])
+    assert "no other pod promised an earlier first token" in told.sentences
