@@ -1,223 +1,195 @@
-"""How far the load generator's clock can be trusted: its times against those of a known server.
+"""How far the load generator's clock can be trusted: its times against those of a known pod.
 
-A server with a fixed time line answers N streams that begin at once; it notes when each request
-had arrived (by the kernel's stamp) and when it wrote the first token. The generator is started as
-`kvbench run` starts it, Locust and all, on a core of its own. What the row of a turn says about its
-time to first token, minus what the server knows, is the error.
+A pod with a known time line (`known_pod.c`, compiled here with `cc`) answers N streams that begin
+at once; it notes when each request had arrived (by the kernel's stamp), and when it wrote each
+token. The generator is started as `kvbench run` starts it, Locust and all, on a core
+of its own. What the row of a turn says about its times, minus what the pod knows, is the error.
 
-    python scripts/bench_load.py 50 200 500
+    python scripts/bench_load.py 50 200 500 1000            # the sizes of the table in the docs
+    python scripts/bench_load.py --repeat 3 --nice -10 200
 
-The server's own lateness does not count: its notes are of what it did, not of what it intended.
+Each stream is a conversation of two turns, so the second has a connection that was used before.
+From 1,000 streams on, tokens come 40 ms apart, else 20. The pod's own lateness is no error of the
+generator's and is taken out.
 """
 
 from __future__ import annotations
 
-import heapq
-import json
+import argparse
 import os
-import select
-import socket
+import shutil
 import subprocess
 import sys
 import tempfile
+import time
+from dataclasses import dataclass
 from pathlib import Path
 
-import httptools
 import numpy as np
 
-from kvbench.clock import WallClock
-from kvbench.load.stamps import Receiver
+from kvbench.records.manifest import Manifest
 from kvbench.records.reader import read_rows
 from kvbench.records.run import RunFolder
 from kvbench.stack.loadgen import locust_command
 
 FIRST = 0.2  # seconds until the first token
-GAP = 0.02  # seconds between tokens
 TOKENS = 50
+THINK = 0.5  # seconds between the turns of a conversation
+LEAD = 0.5  # seconds that the generator has before second 0
 SERVER_CORE, CLIENT_CORE = 0, 1
+SOURCE = Path(__file__).with_name("known_pod.c")
 
-_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-
-
-def _chunk(*payloads: str) -> bytes:
-    """Return payloads as events in one chunk."""
-    body = "".join(f"data: {payload}\n\n" for payload in payloads).encode()
-    return b"%x\r\n%s\r\n" % (len(body), body)
-
-
-_TOKEN = _chunk(
-    '{"id":"chatcmpl-0123456789abcdef","object":"chat.completion.chunk","created":1795975513,'
-    '"model":"tiny","choices":[{"index":0,"delta":{"content":" word"},"logprobs":null,'
-    '"finish_reason":null,"token_ids":null}]}'
-)
-_LAST = (
-    _chunk(
-        f'{{"choices":[],"usage":{{"prompt_tokens":9,"completion_tokens":{TOKENS},'
-        '"prompt_tokens_details":{"cached_tokens":0}}}',
-        "[DONE]",
-    )
-    + b"0\r\n\r\n"
-)
+HEADS = (
+    "streams", "TTFT error p50/p99/max ms", "merged first reads", "ITL error p50/p99 ms",
+    "TPOT error p99 %", "CPU s per 1,000", "RSS MB", "load delivered %", "sent late p99 ms",
+    "loop delay p99 ms", "pod's own lateness p99 ms",
+)  # fmt: skip
 
 
-class Connection:
-    """One connection of the server."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self.sock = sock
-        self.parser = httptools.HttpRequestParser(self)
-        self.complete = False
-        self.request_id = ""
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep the request's id."""
-        if name.lower() == b"x-request-id":
-            self.request_id = value.decode()
-
-    def on_message_complete(self) -> None:
-        """Note that a request is there."""
-        self.complete = True
+def compiled(folder: Path) -> Path:
+    """Return the pod's program, compiled."""
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        sys.exit("a C compiler is needed: the pod must be faster than what it measures")
+    pod = folder / "known_pod"
+    subprocess.run([compiler, "-O2", "-o", str(pod), str(SOURCE)], check=True)  # noqa: S603 - ours
+    return pod
 
 
-class Server:
-    """A single thread on epoll that keeps a time line for each request."""
-
-    def __init__(self) -> None:
-        self._clock = WallClock()
-        self._receiver = Receiver(self._clock)
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
-        self._poll = select.epoll()
-        self._poll.register(self._listener, select.EPOLLIN)
-        self._poll.register(sys.stdin, select.EPOLLIN | select.EPOLLHUP)
-        self._connections: dict[int, Connection] = {}
-        self._due: list[tuple[float, int, int]] = []
-        self._arrived: dict[str, float] = {}
-        self._written: dict[str, float] = {}
-        self.port = self._listener.getsockname()[1]
-
-    def serve(self) -> dict[str, tuple[float, float]]:
-        """Serve until standard input ends; return (arrived, first token written) by request."""
-        while True:
-            now = self._clock.now()
-            wait = max(0.0, self._due[0][0] - now) if self._due else 1.0
-            for fd, _ in self._poll.poll(wait):
-                if fd == sys.stdin.fileno():
-                    return {i: (at, self._written[i]) for i, at in self._arrived.items()}
-                if fd == self._listener.fileno():
-                    self._accept()
-                else:
-                    self._read(fd)
-            self._write(self._clock.now())
-
-    def _accept(self) -> None:
-        """Take a new connection."""
-        sock, _ = self._listener.accept()
-        sock.setblocking(False)  # noqa: FBT003 - the standard library's signature
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._receiver.enable(sock)
-        self._connections[sock.fileno()] = Connection(sock)
-        self._poll.register(sock, select.EPOLLIN)
-
-    def _read(self, fd: int) -> None:
-        """Read, and begin a time line where a request is complete."""
-        connection = self._connections[fd]
-        at, data = self._receiver.read(connection.sock, 0.0)
-        if not data:
-            self._poll.unregister(fd)
-            self._connections.pop(fd).sock.close()
-            return
-        connection.parser.feed_data(data)
-        if connection.complete:
-            connection.complete = False
-            connection.parser = httptools.HttpRequestParser(connection)
-            self._arrived[connection.request_id] = at
-            heapq.heappush(self._due, (at + FIRST, 0, fd))
-            connection.sock.send(_HEAD)
-
-    def _write(self, now: float) -> None:
-        """Write what is due."""
-        while self._due and self._due[0][0] <= now:
-            due, number, fd = heapq.heappop(self._due)
-            connection = self._connections[fd]
-            if number == 0:
-                self._written[connection.request_id] = self._clock.now()
-            connection.sock.send(_TOKEN if number < TOKENS else _LAST)
-            if number < TOKENS:
-                later = due + (GAP if number < TOKENS - 1 else 0.0)
-                heapq.heappush(self._due, (later, number + 1, fd))
+def gap_of(streams: int) -> float:
+    """Return the seconds between two tokens."""
+    return 0.02 if streams < 1000 else 0.04
 
 
-def _serve() -> None:
-    """Be the server: print the URL, serve, print the notes."""
-    os.sched_setaffinity(0, {SERVER_CORE})
-    server = Server()
-    print(f"http://127.0.0.1:{server.port}", flush=True)
-    print(json.dumps(server.serve()), flush=True)
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the pod wrote down: by request, seconds from its arrival to each token."""
+
+    times: dict[str, np.ndarray]
+    late_p99: float
 
 
-def measure(streams: int, folder: Path) -> list[str]:
-    """Run one size, and return the row of the table."""
-    server = subprocess.Popen(  # noqa: S603 - this very file
-        [sys.executable, __file__, "serve"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert server.stdin is not None
-    assert server.stdout is not None
-    workload = folder / f"burst-{streams}.yaml"
+class Pod:
+    """A running pod."""
+
+    def __init__(self, program: Path, streams: int, nice: int) -> None:
+        gap = gap_of(streams)
+        words = [str(program), str(int(1e6 * FIRST)), str(int(1e6 * gap)), str(TOKENS)]
+        self._process = subprocess.Popen(  # noqa: S603 - compiled here
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            preexec_fn=lambda: settle(SERVER_CORE, nice),  # noqa: PLW1509 - there is one thread
+        )  # fmt: skip
+        assert self._process.stdout is not None
+        self.url = self._process.stdout.readline().strip()
+
+    def end(self) -> Known:
+        """Stop it, and return its notes."""
+        said, _ = self._process.communicate()
+        head, *lines = said.splitlines()
+        notes = [line.split(" ") for line in lines]
+        times = {name: np.array(at, dtype=np.int64) / 1e6 for name, *at in notes}
+        return Known(times, int(head.split()[1]) / 1e6)
+
+
+def settle(core: int, nice: int) -> None:
+    """Bind this process to a core, and set how much it gives way to others."""
+    os.sched_setaffinity(0, {core})
+    os.nice(nice)
+
+
+def generate(url: str, streams: int, folder: Path, nice: int) -> float:
+    """Run the generator; return its largest resident size, MB."""
+    workload = folder / "burst.yaml"
     workload.write_text(
         f"name: burst\nsessions: {{count: {streams}, turns: 2, user_tokens: 200, "
-        f"answer_tokens: {TOKENS}, think: 0.5}}\n"
+        f"answer_tokens: {TOKENS}, think: {THINK}}}\n"
         f"arrival: {{burst: {{size: {streams}, every: 1}}}}\n"
     )
-    run = folder / f"run-{streams}"
-    url = server.stdout.readline().strip()
-    command = locust_command(host=url, run_dir=run, workload=workload, model="tiny")
-    subprocess.run(  # noqa: S603 - our own command line
-        command, check=True, stdout=subprocess.DEVNULL,
-        preexec_fn=lambda: os.sched_setaffinity(0, {CLIENT_CORE}),
-    )  # fmt: skip
-    truth = json.loads(server.communicate()[0])
-    rows, _ = read_rows(RunFolder(run))
-    (testimony,) = RunFolder(run).read_testimonies()
-    errors, lateness, gaps, merged = [], [], [], 0
+    run = RunFolder(folder / "run")
+    run.path.mkdir()
+    run.write_manifest(Manifest(target=url))  # it is the parent's, as in `kvbench run`
+    command = locust_command(host=url, run_dir=run.path, workload=workload, model="tiny")
+    env = {**os.environ, "TOKENIZERS_PARALLELISM": "false"}
+    with (folder / "log").open("w+") as log:
+        process = subprocess.Popen(  # noqa: S603 - our own command line
+            command, stdout=log, stderr=log, env=env,
+            preexec_fn=lambda: settle(CLIENT_CORE, nice),  # noqa: PLW1509 - there is one thread
+        )  # fmt: skip
+        largest = 0.0
+        while process.poll() is None:
+            largest = max(largest, high_water(process.pid))
+            time.sleep(0.1)
+        assert process.returncode == 0, log.seek(0) or log.read()
+    return largest
+
+
+def high_water(pid: int) -> float:
+    """Return the most memory that a process has had resident, MB."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0.0
+    sizes = [line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:")]
+    return int(sizes[0]) / 1024 if sizes else 0.0
+
+
+def measure(program: Path, streams: int, nice: int) -> list[float]:
+    """Run one size; return the numbers of a line of the table."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        pod = Pod(program, streams, nice)
+        rss = generate(pod.url, streams, folder, nice)
+        known = pod.end()
+        rows, _ = read_rows(RunFolder(folder / "run"))
+        (said,) = RunFolder(folder / "run").read_testimonies()
+    ttft, tpot, late, gaps, merged = [], [], [], [], 0
     for row in rows:
         assert row.ttft_s is not None, row
-        arrived, written = truth[row.request_id]
-        errors.append(1000 * (row.ttft_s - (written - arrived)))
-        lateness.append(1000 * (row.lateness_s or 0))
-        gaps += [1000 * gap for gap in row.chunk_gaps_s]
+        assert row.tpot_s is not None, row
+        written = known.times[row.request_id]
+        ttft.append(1000 * (row.ttft_s - written[0]))
+        tpot.append(100 * abs(row.tpot_s * (TOKENS - 1) / (written[-1] - written[0]) - 1))
+        late.append(1000 * (row.lateness_s or 0.0))
+        gaps.append(1000 * np.abs(np.array(row.chunk_gaps_s) - np.diff(written)))
         merged += row.first_read_chunks != 1
-    wall = max(row.end_s or 0 for row in rows)
-    cpu = 1000 * (testimony.cpu_share or 0) * wall / len(rows)
+    wall = max(row.end_s or 0.0 for row in rows)
+    ideal = 2 * (FIRST + (TOKENS - 1) * gap_of(streams)) + THINK
+    cpu = (said.cpu_share or 0.0) * (wall + LEAD) * 1000 / len(rows)
     p = np.percentile
     return [
-        f"{streams}",
-        f"{p(errors, 50):.3f} / {p(errors, 99):.3f} / {max(errors):.3f}",
-        f"{p(lateness, 50):.2f} / {p(lateness, 99):.2f} / {max(lateness):.2f}",
-        f"{p(gaps, 50):.2f} / {p(gaps, 99):.2f}",
-        f"{merged}",
-        f"{cpu:.2f}",
-        f"{1000 * (testimony.loop_delay_p99_s or 0):.1f}",
-    ]
+        p(ttft, 50), p(ttft, 99), max(ttft), merged, p(np.concatenate(gaps), 50),
+        p(np.concatenate(gaps), 99), p(tpot, 99), cpu, rss,
+        100 * ideal / wall, p(late, 99), 1000 * (said.loop_delay_p99_s or 0.0),
+        1000 * known.late_p99,
+    ]  # fmt: skip
+
+
+def line(streams: int, found: list[float]) -> str:
+    """Return a line of the table."""
+    t50, t99, most, merged, i50, i99, tpot, cpu, rss, load, late, delay, pod = found
+    cells = [
+        str(streams), f"{t50:.2f} / {t99:.2f} / {most:.2f}", f"{merged:.0f} of {2 * streams}",
+        f"{i50:.2f} / {i99:.2f}", f"{tpot:.2f}", f"{cpu:.2f}", f"{rss:.0f}",
+        f"{load:.0f}", f"{late:.1f}", f"{delay:.1f}", f"{pod:.1f}",
+    ]  # fmt: skip
+    return "| " + " | ".join(cells) + " |"
 
 
 def main() -> None:
     """Print the table."""
-    heads = [
-        "streams", "TTFT error p50/p99/max ms", "sent late p50/p99/max ms",
-        f"ITL p50/p99 ms (true {1000 * GAP:g})", "merged first reads", "CPU s per 1,000 turns",
-        "loop delay p99 ms",
-    ]  # fmt: skip
-    print("| " + " | ".join(heads) + " |\n" + "|---" * len(heads) + "|")
-    with tempfile.TemporaryDirectory() as folder:
-        for streams in [int(size) for size in sys.argv[1:]] or [50, 200, 500]:
-            print("| " + " | ".join(measure(streams, Path(folder))) + " |", flush=True)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("streams", nargs="*", type=int, default=[50, 200, 500, 1000])
+    parser.add_argument("--repeat", type=int, default=1, help="runs of each size; medians are told")
+    parser.add_argument("--nice", type=int, default=0, help="below 0: others give way (root)")
+    given = parser.parse_args()
+    print("| " + " | ".join(HEADS) + " |\n" + "|---" * len(HEADS) + "|")
+    with tempfile.TemporaryDirectory() as name:
+        program = compiled(Path(name))
+        for streams in given.streams:
+            found = [measure(program, streams, given.nice) for _ in range(given.repeat)]
+            print(line(streams, list(np.median(np.array(found), axis=0))), flush=True)
+    print(f"load average {os.getloadavg()[0]:.1f}, {given.repeat} runs of each")
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["serve"]:
-        _serve()
-    else:
-        main()
+    main()

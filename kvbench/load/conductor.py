@@ -33,9 +33,7 @@ import msgspec
 
 from kvbench.clock import WallClock, utc
 from kvbench.errors import InputError, InvalidMeasurementError, KvbenchError
-from kvbench.load.closing import close
 from kvbench.load.live import Live
-from kvbench.load.loss import write_lost
 from kvbench.load.run import Result
 from kvbench.load.settings import OPTIONS, Settings
 from kvbench.load.shipping import MARK, Parcel, receive
@@ -216,6 +214,9 @@ class Conductor:
         if folder.manifest_path.exists():
             self._write_lost(settings, folder, workers)
             if owned:
+                # Tables of rows take 70 MB, which no worker needs, and no master before the end.
+                from kvbench.load.closing import close  # noqa: PLC0415
+
                 close(folder, self.live.state)
                 log.warning("rows are in %s", folder.path)
         elif owned and not any(folder.path.iterdir()):
@@ -225,6 +226,8 @@ class Conductor:
         """Write the rows that lost workers owe."""
         if not self._lost:
             return
+        from kvbench.load.loss import write_lost  # noqa: PLC0415 - as in _end
+
         plan = load_plan(
             settings.workload,
             settings.trace,

@@ -40,6 +40,9 @@ STOPPED = "the run was stopped before the answer was complete"
 
 _LEAST_ECHO = 64  # characters of an answer that is compared with its prompt
 
+MAX_WAIT = 40
+"""Characters of a `Retry-After` that are kept: a date has 29."""
+
 MAX_MESSAGE = 300
 """Characters of a server's own words that are kept."""
 
@@ -64,8 +67,17 @@ def judge(reply: Reply, fold: StreamFold) -> tuple[ErrorKind, str] | None:
     if reply.status is None:
         return reply.failure or ("cut", "no response")
     if reply.status >= 400:
-        return "http", f"{reply.status}: {server_message(reply.body)}"
+        return "http", f"{reply.status}: {server_message(reply.body)}{_wait(reply)}"
     return "protocol", f"expected status 200, got {reply.status}"
+
+
+def _wait(reply: Reply) -> str:
+    """Return what a refusal says about when to come again; a turn is not sent twice all the same.
+
+    A second try would hide that the first was refused, and come when the plan has other turns.
+    """
+    wait = reply.headers.get("retry-after", "")[:MAX_WAIT]
+    return f" (retry after {wait}{' s' if wait.isdecimal() else ''})" if wait else ""
 
 
 def _judge_stream(reply: Reply, fold: StreamFold) -> tuple[ErrorKind, str] | None:

@@ -20,7 +20,6 @@ from gevent.pywsgi import WSGIServer
 
 from kvbench.errors import InputError
 from kvbench.load.exposition import CONTENT_TYPE, exposition
-from kvbench.records.reader import read_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -118,6 +117,8 @@ def _download(conductor: Conductor, name: str) -> Response:
         elif name == "rows.jsonl":
             data = b"".join(path.read_bytes() for path in folder.rows_paths())
         else:
+            from kvbench.records.reader import read_frame  # noqa: PLC0415 - 70 MB, only if asked
+
             data = read_frame(folder)[0].to_csv(index=False).encode()
     except (OSError, InputError) as error:
         return Response(f"{error}\n", status=404, content_type="text/plain")

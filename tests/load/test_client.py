@@ -213,6 +213,15 @@ BROKEN = [
         "event b'{not json'",
         id="garbage in an event",
     ),
+    pytest.param(
+        [
+            b"HTTP/1.1 429 Too Many Requests\r\nretry-after: 7\r\ncontent-length: 4\r\n\r\n",
+            b"busy",
+        ],
+        "http",
+        "429: busy (retry after 7 s)",
+        id="a refusal with a time to come again",
+    ),
 ]
 
 
