@@ -182,15 +182,15 @@ def _failed(folder: Path) -> TargetError:
     """Return the error that names a part which is not well, and what its log means."""
     listing = _docker(folder, "compose", "ps", "--all", "--format", "json").stdout
     parts = [json.loads(line) for line in listing.splitlines() if line.startswith("{")]
-    for part in parts:
-        ended = part["State"] in {"exited", "restarting"} and part["ExitCode"] != 0
-        if ended or part["Health"] == "unhealthy":
-            service = part["Service"]
-            log = _docker(folder, "compose", "logs", "--no-log-prefix", "--tail=300", service)
-            return TargetError(
-                f"{service} is not well: {part['Status']}",
-                hint=known_trouble(log.stdout + log.stderr) or f"docker compose logs {service}",
-            )
+    ended = [part for part in parts if part["State"] in {"exited", "restarting"}]
+    sick = [part for part in parts if part["Health"] == "unhealthy"]
+    for part in [part for part in ended if part["ExitCode"]] + sick:  # what ended made others sick
+        service = part["Service"]
+        log = _docker(folder, "compose", "logs", "--no-log-prefix", "--tail=300", service)
+        return TargetError(
+            f"{service} is not well: {part['Status']}",
+            hint=known_trouble(log.stdout + log.stderr) or f"docker compose logs {service}",
+        )
     return TargetError("docker compose up has failed", hint="what it printed says why")
 
 

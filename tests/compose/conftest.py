@@ -5,18 +5,20 @@ from __future__ import annotations
 import pytest
 from compose.running import Composed, ours
 
+from kvbench.stack.compose import PORTS
 from kvbench.stack.local import free_ports
 
 
 @pytest.fixture(scope="session")
-def stack():
-    """Start the stack; nothing of it is left afterwards."""
-    names = ["ROUTER_PORT", "LOCUST_PORT", "PROMETHEUS_PORT", "ALERTMANAGER_PORT", "GRAFANA_PORT"]
-    composed = Composed(dict(zip(names, free_ports("127.0.0.1", len(names)), strict=True)))
+def stack(tmp_path_factory):
+    """Start the stack as `make up` does; nothing of it is left afterwards."""
+    ports = dict(zip(PORTS, free_ports("127.0.0.1", len(PORTS)), strict=True))
+    composed = Composed(ports, tmp_path_factory.mktemp("compose") / "override.yml")
     composed.compose("down", "--volumes", "--remove-orphans")
     try:
-        composed.compose("build", "--quiet", "router")
-        composed.up()
+        started = composed.kvbench("up", "--compose")
+        assert started.returncode == 0, started.stderr[-3000:]
+        assert f"grafana        http://127.0.0.1:{ports['GRAFANA_PORT']}" in started.stdout
         yield composed
     finally:
         composed.compose("down", "--volumes", "--remove-orphans")

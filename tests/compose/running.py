@@ -12,19 +12,19 @@ import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kvbench.stack.process import kvbench_command
+
 ROOT = Path(__file__).parents[2]
 PROJECT = "kvbench-test"
-PARTS = (
-    "sim-1",
-    "sim-2",
-    "router",
-    "exporter",
-    "load",
-    "load-worker",
-    "prometheus",
-    "alertmanager",
-)
-"""All but Grafana, whose image is not to be had everywhere."""
+GRAFANA = """
+services: # its image is not to be had everywhere; what else belongs to it is there
+  grafana:
+    image: kvbench:0.0.0-test
+    pull_policy: never
+    entrypoint: [sleep, infinity]
+    command: []
+    healthcheck: {test: [CMD, "true"], interval: 5s}
+"""
 
 
 def wait_until(condition, within: float):
@@ -53,20 +53,30 @@ class Composed:
 
     Attributes:
         ports: Published ports, by the variable that sets each.
+        override: File that gets what stands in for Grafana.
     """
 
     ports: dict[str, int]
+    override: Path
     env: dict[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
         ports = {name: str(port) for name, port in self.ports.items()}
         bundle = os.environ.get("CA_BUNDLE") or os.environ.get("PIP_CERT") or "/dev/null"
-        mine = {"COMPOSE_PROFILES": "sim", "CA_BUNDLE": bundle, "KVBENCH_VERSION": "0.0.0-test"}
-        self.env = {**os.environ, **ports, **mine}
+        self.override.write_text(GRAFANA)
+        self.env = {
+            **os.environ,
+            **ports,
+            "COMPOSE_PROJECT_NAME": PROJECT,
+            "COMPOSE_FILE": f"docker-compose.yml:{self.override}",
+            "COMPOSE_PROFILES": "sim",
+            "KVBENCH_VERSION": "0.0.0-test",
+            "CA_BUNDLE": bundle,
+        }
 
     def compose(self, *words: str) -> str:
         """Run `docker compose`; return what it prints."""
-        command = ["docker", "compose", "--env-file", "/dev/null", "-p", PROJECT, *words]
+        command = ["docker", "compose", "--env-file", "/dev/null", *words]
         done = subprocess.run(
             command, cwd=ROOT, env=self.env, capture_output=True, text=True, check=False
         )
@@ -76,10 +86,21 @@ class Composed:
     def up(self) -> None:
         """Start it all, and wait until it is well."""
         try:
-            self.compose("up", "--detach", "--wait", "--quiet-pull", *PARTS)
+            self.compose("up", "--detach", "--wait", "--quiet-pull")
         except AssertionError as error:
             error.add_note(self.compose("logs", "--tail", "20"))
             raise
+
+    def kvbench(self, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
+        """Run a verb of kvbench with the stack's settings, and others beside them."""
+        return subprocess.run(
+            kvbench_command(*words),
+            cwd=ROOT,
+            env={**self.env, **env},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
 
     def containers(self) -> dict[str, dict]:
         """Return what Docker knows of each container, by its name without the project's."""

@@ -33,7 +33,7 @@ def test_every_part_is_well(stack):
     assert health == dict.fromkeys(
         [
             *("sim-1-1", "sim-2-1", "router-1", "exporter-1", "load-1"),
-            *("load-worker-1", "load-worker-2", "prometheus-1", "alertmanager-1"),
+            *("load-worker-1", "load-worker-2", "prometheus-1", "alertmanager-1", "grafana-1"),
         ],
         "healthy",
     )
@@ -93,6 +93,15 @@ def test_prometheus_sees_every_target_and_every_rule_is_well(stack):
     assert {rule["health"] for rule in rules} <= {"ok", "unknown"}
     managers = ask(f"{prometheus}/api/v1/alertmanagers")["data"]["activeAlertmanagers"]
     assert [manager["url"] for manager in managers] == ["http://alertmanager:9093/api/v2/alerts"]
+
+
+def test_every_panels_query_answers_with_numbers_once_there_was_a_run(stack):
+    """Panels of the load's board among them: Locust's master tells of the run."""
+    run_load(stack)
+
+    done = stack.kvbench("dashboards", "--prometheus", stack.url("PROMETHEUS_PORT"), "--last", "3m")
+
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
 
 
 def test_a_killed_pod_is_told_of_and_so_is_its_return(stack):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import socket
 from dataclasses import replace
@@ -9,8 +11,10 @@ from dataclasses import replace
 import pytest
 from stack.composed import ROOT, read
 
+from kvbench.errors import InputError, TargetError
 from kvbench.stack import compose
 from kvbench.stack.compose import Surroundings, look_around, read_env, trouble
+from kvbench.stack.local import free_ports
 
 WELL = Surroundings(settings={"COMPOSE_PROFILES": "sim"}, version=(2, 26))
 ON_GPUS = replace(WELL, settings={"COMPOSE_PROFILES": "gpu"}, gpus=2, toolkit=True)
@@ -113,3 +117,80 @@ def test_ports_are_those_of_the_compose_file():
     published = re.findall(r"\$\{(\w+_PORT):-(\d+)\}:", read("docker-compose.yml"))
 
     assert {name: int(port) for name, port in published} == compose.PORTS
+
+
+DOCKER = """#!/bin/sh
+case "$*" in
+  info*) echo '{"runc":{}}' ;;
+  "compose version"*) echo 2.29.1 ;;
+  "compose ps --quiet") ;;
+  "compose ps --all"*) cat ps.json ;;
+  "compose logs"*) echo "said by $5"; cat log 2>/dev/null ;;
+  "compose up"*) exit $(cat code) ;;
+esac
+"""
+
+
+@pytest.fixture
+def docker(tmp_path, monkeypatch):
+    """Put a `docker` first on the PATH that says what files in the checkout say."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "docker").write_text(DOCKER)
+    (tmp_path / "bin" / "docker").chmod(0o755)
+    (tmp_path / "docker-compose.yml").touch()
+    (tmp_path / "code").write_text("1")
+    ports = dict(zip(compose.PORTS, map(str, free_ports("127.0.0.1", 5)), strict=True))
+    lines = "".join(
+        f"{name}={value}\n" for name, value in {"COMPOSE_PROFILES": "sim", **ports}.items()
+    )
+    (tmp_path / ".env").write_text(lines)
+    monkeypatch.delenv("COMPOSE_PROFILES", raising=False)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    return tmp_path
+
+
+def part(service: str, state: str, code: int, health: str) -> str:
+    """Return a line of `docker compose ps`."""
+    told = {"Service": service, "State": state, "ExitCode": code, "Health": health}
+    return json.dumps({**told, "Status": f"{state} ({code})"}) + "\n"
+
+
+def test_what_ended_is_named_before_what_that_made_sick(docker):
+    """And its log says what to do, where it says something known."""
+    (docker / "ps.json").write_text(
+        part("cache-owner", "exited", 0, "")
+        + part("router", "running", 0, "unhealthy")
+        + part("gpu-1", "restarting", 1, "")
+    )
+    (docker / "log").write_text("torch.OutOfMemoryError: CUDA out of memory.\n")
+
+    with pytest.raises(TargetError, match=r"^gpu-1 is not well: restarting \(1\)$") as error:
+        compose.up(docker)
+
+    assert "free GPU memory" in error.value.hint
+
+
+def test_where_the_log_says_nothing_known_it_is_named(docker):
+    """A part that is up and does not answer is told of, too."""
+    (docker / "ps.json").write_text(part("router", "running", 0, "unhealthy"))
+
+    with pytest.raises(TargetError, match="router is not well") as error:
+        compose.up(docker)
+
+    assert error.value.hint == "docker compose logs router"
+
+
+def test_when_all_is_well_one_is_told_where_to_look(docker):
+    """On the ports that were asked for."""
+    (docker / "code").write_text("0")
+    port = read_env(docker / ".env")["GRAFANA_PORT"]
+
+    assert compose.up(docker)["grafana"] == f"http://127.0.0.1:{port}"
+
+
+def test_what_will_fail_is_not_tried(docker):
+    """The look around comes first."""
+    (docker / ".env").unlink()
+
+    with pytest.raises(InputError, match="there is no"):
+        compose.up(docker)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -170,6 +171,30 @@ def test_every_variable_stands_with_its_default_in_the_example():
         assert example[name] in defaults
 
 
+def test_every_variable_is_explained_in_the_docs():
+    """By its name, as code."""
+    told = set(re.findall(r"`([A-Z][A-Z_0-9]+)`", read("docs/compose.md")))
+
+    assert variables().keys() <= told
+
+
+@pytest.mark.skipif(not shutil.which("docker"), reason="needs Docker; CI has it")
+def test_a_third_pod_is_added_as_the_docs_say(tmp_path):
+    """It has a GPU and a name of its own, and not the first one's too."""
+    [override] = re.findall(r"```yaml\n(.*?)```", read("docs/compose.md"), re.DOTALL)
+    (tmp_path / "override.yml").write_text(override)
+    command = ["docker", "compose", "-f", "docker-compose.yml", "-f", tmp_path / "override.yml"]
+    command += ["--profile", "gpu", "config", "--format", "json"]
+
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
+    third = json.loads(done.stdout)["services"]["gpu-3"]
+
+    assert third["networks"] == {"default": {"aliases": ["pod-3"]}}
+    devices = third["deploy"]["resources"]["reservations"]["devices"]
+    assert [device["device_ids"] for device in devices] == [["2"]]
+    assert third["command"] == SERVICES["gpu-1"]["command"]
+
+
 def test_all_data_live_in_named_volumes():
     """Configuration is mounted read-only; nothing else of the host is."""
     named = composed()["volumes"]
@@ -186,6 +211,33 @@ def test_nobody_enters_grafana_with_a_password_that_everybody_knows():
     assert "head -c 18 /dev/urandom" in grafana["command"][0]
     assert grafana["environment"]["GRAFANA_PASSWORD"] == ""
     assert grafana["environment"]["GF_AUTH_ANONYMOUS_ENABLED"] == "false"
+
+
+def test_grafana_is_set_up_with_settings_that_it_documents():
+    """Sections and keys of its configuration, and fields of its provisioning files."""
+    sections = {
+        "SECURITY": {"ADMIN_PASSWORD"},
+        "AUTH_ANONYMOUS": {"ENABLED", "ORG_ROLE"},
+        "USERS": {"ALLOW_SIGN_UP"},
+        "ANALYTICS": {"REPORTING_ENABLED", "CHECK_FOR_UPDATES", "CHECK_FOR_PLUGIN_UPDATES"},
+        "DASHBOARDS": {"DEFAULT_HOME_DASHBOARD_PATH"},
+    }
+    known = {f"GF_{section}_{key}" for section, keys in sections.items() for key in keys}
+    grafana = SERVICES["grafana"]
+    given = {name for name in grafana["environment"] if name.startswith("GF_")}
+    sources = yaml.safe_load(read("dashboards/provisioning/datasources/prometheus.yml"))
+    [provider] = yaml.safe_load(read("dashboards/provisioning/dashboards/kvbench.yml"))["providers"]
+    home = grafana["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+
+    assert given | set(re.findall(r"GF_\w+", grafana["command"][0])) <= known
+    for source in sources["datasources"]:
+        assert {"name", "type", "access", "url", "uid", "jsonData"} <= source.keys()
+        assert source["access"] == "proxy"
+        assert source["url"].partition("://")[2].partition(":")[0] in SERVICES
+    assert [s["isDefault"] for s in sources["datasources"] if "isDefault" in s] == [True]
+    assert provider["type"] == "file"
+    assert f"./dashboards:{provider['options']['path']}:ro" in grafana["volumes"]
+    assert (ROOT / "dashboards" / home.rpartition("/")[2]).is_file()
 
 
 def test_prometheus_asks_parts_of_the_stack_on_their_ports():
