@@ -153,6 +153,7 @@ def _cold_starts() -> Panel:
         "Times that a pod's cache began anew, empty: its process restarted, or it was reset.",
         "short",
         (Query(f"sum by (pod, reason) ({starts}) > 0", "{{pod}} {{reason}}"),),
+        kind="stack",
         needs="exporter",
         idle="none",
         quiet=True,

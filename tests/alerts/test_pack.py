@@ -121,3 +121,11 @@ def test_the_manifest_holds_the_same_rules():
         "PrometheusRule",
     )
     assert resource["spec"]["groups"] == groups
+
+
+def test_the_page_of_dashboards_lists_every_alert():
+    """With its severity, and whose metrics it needs."""
+    page = (ROOT / "docs" / "dashboards" / "README.md").read_text()
+    rows = re.findall(r"^\| \[(\w+)\]\(\S+\) \| (\w+) \| (\w+) \| (.+) \|$", page, re.MULTILINE)
+
+    assert rows == [(a.name, a.severity, a.needs, a.summary) for a in ALERTS]
