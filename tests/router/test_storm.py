@@ -9,6 +9,8 @@ import itertools
 import random
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from router.fakes import CHAT, Client, House, Reply, ask, chat, chunk, fine, run, until
 
 from kvbench.http.heads import Head
@@ -96,21 +98,22 @@ async def stay(house: House) -> Reply | None:
         client.vanish()
 
 
-async def vanish(house: House, generator: random.Random) -> None:
+MOMENTS = ("at once", "soon", "head", "chunk")
+
+
+async def vanish(house: House, moment: str) -> None:
     """Ask, and leave at some moment."""
     client = await Client.to(house.url)
-    body = chat("hi" * generator.randrange(200), stream=True)
-    client.send("POST", CHAT, body, identity())
-    patience = generator.randrange(4)
+    client.send("POST", CHAT, chat("hi" * 100, stream=True), identity())
     with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-        if patience == 0:
+        if moment == "at once":
             await asyncio.sleep(0)
-        elif patience == 1:
-            await asyncio.sleep(generator.random() / 50)
-        elif patience == 2:
-            await client.head()
-        elif "transfer-encoding" in (await client.head())[1]:
-            await client.chunk()
+        elif moment == "soon":
+            await asyncio.sleep(0.01)
+        else:
+            _, headers = await client.head()
+            if moment == "chunk" and "transfer-encoding" in headers:
+                await client.chunk()
     client.vanish()
 
 
@@ -135,6 +138,48 @@ async def calm(house: House) -> None:
     assert room is None or (room.inside, room.waiting) == (0, 0)
 
 
+async def ended(house: House) -> float:
+    """Return how many requests have ended, however they did."""
+    text = (await ask(house.url, "GET", "/metrics")).body.decode()
+    lines = [line for line in text.splitlines() if line.startswith("kvbench_router_requests_total")]
+    return sum(float(line.rpartition(" ")[2]) for line in lines)
+
+
+@settings(max_examples=20)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(ANY), st.sampled_from(["stay", *MOMENTS])),
+        min_size=1,
+        max_size=12,
+    ),
+    st.integers(1, 3),
+    st.integers(0, 4),
+)
+def test_after_any_history_nothing_is_in_flight_and_each_request_has_ended_once(
+    history, places, queue
+):
+    """Pods that behave in any way, clients that leave at any time, places that are too few."""
+
+    async def case():
+        pending = [script for script, _ in history]
+
+        async def script(call):
+            await (pending.pop() if pending else well)(call)
+
+        house = House(script, script, max_in_flight=places, queue=queue, policy="prefix_cost")
+        async with house:
+            guests = [
+                asyncio.ensure_future(vanish(house, act)) for _, act in history if act != "stay"
+            ]
+            stayed = [asyncio.ensure_future(stay(house)) for _, act in history if act == "stay"]
+            await pass_time(house, [*guests, *stayed])
+            await calm(house)
+            assert all(task.result() is not None for task in stayed)
+            assert len(stayed) <= await ended(house) <= len(history)
+
+    run(case)
+
+
 @pytest.mark.parametrize("policy", ["least_load", "prefix_cost", "round_robin"])
 def test_while_one_pod_is_well_no_request_is_lost_that_could_be_answered(policy):
     """However the others break before they answer: each is answered in full, by the one."""
@@ -146,6 +191,7 @@ def test_while_one_pod_is_well_no_request_is_lost_that_could_be_answered(policy)
                 replies = await asyncio.gather(*(stay(house) for _ in range(50)))
                 assert [(reply.status, reply.body) for reply in replies] == [(200, WHOLE)] * 50
                 await calm(house)
+            assert await ended(house) == 200, "each ends once"
 
     run(case)
 
@@ -163,7 +209,9 @@ def test_whatever_pods_and_clients_do_every_place_is_given_back(seed):
             "queue": 400,
         }
         async with House(*scripts, **settings) as house:
-            guests = [asyncio.ensure_future(vanish(house, generator)) for _ in range(150)]
+            guests = [
+                asyncio.ensure_future(vanish(house, generator.choice(MOMENTS))) for _ in range(150)
+            ]
             residents = [asyncio.ensure_future(stay(house)) for _ in range(60)]
             await pass_time(house, [*guests, *residents])
             for task in residents:
@@ -187,7 +235,10 @@ def test_thousands_of_clients_that_vanish_leave_nothing_behind():
         async with House(well, hangs, max_in_flight=64, queue=1000) as house:
 
             async def wave(number: int) -> int:
-                guests = [asyncio.ensure_future(vanish(house, generator)) for _ in range(number)]
+                guests = [
+                    asyncio.ensure_future(vanish(house, generator.choice(MOMENTS)))
+                    for _ in range(number)
+                ]
                 await pass_time(house, guests)
                 await calm(house)
                 await until(lambda: not house.router._server.connections)
