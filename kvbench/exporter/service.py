@@ -251,13 +251,17 @@ class Exporter:
         """Take in the pods that a router has, and let go of those that it has no more."""
         named = {parse_address(parse_pod(pod)[0]).name for pod in self._named}
         taken: set[str] = set()
+        trouble = ""
         while True:
             answer = await get(f"{router.url}/pods", timeout_s=self._settings.timeout_s)
             try:
                 listed = {self._add(pod) for pod in _listed(answer)}
             except KvbenchError as error:
-                logger.warning("%s/pods: %s", router.url, error)
+                if error.message != trouble:
+                    logger.warning("%s/pods: %s", router.url, error)
+                trouble = error.message
             else:
+                trouble = ""
                 for name in taken - listed - named:
                     self._drop(name)
                 taken = listed
