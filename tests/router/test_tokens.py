@@ -1,0 +1,181 @@
+"""A prompt's tokens as the pod will have them: exactly, or not at all."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from fakes_text import byte_level, word_piece
+
+from kvbench.kvcache.blocks import PromptKeys, block_hashes
+from kvbench.router.tokens import ModelTokens, PromptTokens, Reading
+from kvbench.text.prefix_store import PrefixStore
+from kvbench.text.tokenizer import SHIPPED, Tokenizer
+
+CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
+HELLO = [{"role": "user", "content": "hello there"}]
+
+
+@pytest.fixture
+def tokens() -> PromptTokens:
+    """A model and its adapter, with kvbench's own tokenizer."""
+    known = PromptTokens()
+    known.learn({
+        "m": {"root": str(SHIPPED), "parent": None},
+        "m-lora": {"root": "/adapters/x", "parent": "m"},
+    })  # fmt: skip
+    return known
+
+
+def read(tokens: PromptTokens, path: str = CHAT, **fields) -> Reading | None:
+    """Return a body laid out."""
+    parsed = tokens.parse(path, json.dumps({"model": "m", **fields}).encode())
+    return None if parsed is None else tokens.lay_out(parsed)
+
+
+def exact(reading: Reading, size: int = 4):
+    """Return the tokens of what was laid out."""
+    return reading.finish(reading.encode(), size)
+
+
+def test_a_chat_has_the_tokens_that_its_template_gives():
+    """The last token is never taken from a cache: blocks that hold it do not count."""
+    shipped = Tokenizer.load()
+    tokens = PromptTokens()
+    tokens.learn({"m": {"root": str(SHIPPED)}})
+    ids = shipped.encode_chat(HELLO)
+    for size in (1, 2, 3, 4, 64):
+        found = exact(read(tokens, messages=HELLO), size)
+        assert found.prompt_tokens == len(ids)
+        assert list(found.hashes) == block_hashes(ids, size)[: (len(ids) - 1) // size]
+
+
+@pytest.mark.parametrize("make", [byte_level, word_piece])
+def test_a_text_gets_the_special_tokens_of_its_tokenizer(make):
+    """Before and behind, as the pod's own tokenizer puts them; not where the client forbids it."""
+    from tokenizers.processors import TemplateProcessing
+
+    tokenizer = make()
+    tokenizer._backend.post_processor = TemplateProcessing(
+        single="<|user|> $A <|end|>",
+        special_tokens=[(t, tokenizer._backend.token_to_id(t)) for t in ("<|user|>", "<|end|>")],
+    )
+    tokens = PromptTokens()
+    tokens.models["m"] = ModelTokens("m", tokenizer, PrefixStore(tokenizer))
+    for prompt in ("river garden", "river <|end|> garden <|end|>"):
+        for special in (True, False):
+            ids = tokenizer.encode(prompt, add_special_tokens=special)
+            found = exact(read(tokens, TEXT, prompt=prompt, add_special_tokens=special), 1)
+            assert found.prompt_tokens == len(ids)
+            assert list(found.hashes) == block_hashes(ids, 1)[:-1]
+
+
+def test_token_ids_are_taken_as_they_are(tokens):
+    """And known beginnings of them are not hashed again."""
+    ids = list(range(3000))
+    for _ in range(2):
+        assert list(exact(read(tokens, TEXT, prompt=ids)).hashes) == block_hashes(ids, 4)[:-1]
+    assert len(tokens.models["m"].chains(4)) == 2048 / 4
+
+
+def test_salt_and_adapter_are_part_of_every_prompt(tokens):
+    """An adapter has its base model's tokens and blocks of its own."""
+    shipped = Tokenizer.load()
+    ids = shipped.encode_chat(HELLO)
+    salted = exact(read(tokens, messages=HELLO, cache_salt="s"))
+    adapted = exact(read(tokens, messages=HELLO, model="m-lora"))
+    assert salted.hashes[0] == block_hashes(ids, 4, PromptKeys("s"))[0]
+    assert adapted.hashes[0] == block_hashes(ids, 4, PromptKeys(None, "m-lora"))[0]
+
+
+def test_one_part_of_text_is_a_text(tokens):
+    """As OpenAI's clients may send it."""
+    parts = [{"role": "user", "content": [{"type": "text", "text": "hello there"}]}]
+    assert exact(read(tokens, messages=parts)) == exact(read(tokens, messages=HELLO))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}] * 2}]},
+        {"messages": [{"role": "user", "content": None}]},
+        {"messages": [{"role": "assistant", "content": "x", "tool_calls": [{}]}]},
+        {"messages": HELLO, "tools": [{"type": "function"}]},
+        {"messages": HELLO, "chat_template": "{{ messages }}"},
+        {"messages": HELLO, "chat_template_kwargs": {"enable_thinking": False}},
+        {"messages": HELLO, "continue_final_message": True},
+        {"messages": HELLO, "add_special_tokens": True},
+        {"messages": HELLO, "truncate_prompt_tokens": 5},
+        {"messages": HELLO, "reasoning_effort": "low"},
+        {"messages": [{"role": "user", "content": "\ud800"}]},
+        {"messages": HELLO, "model": "other"},
+        {"messages": 3},
+        {},
+    ],
+)
+def test_what_cannot_be_laid_out_for_certain_is_not(tokens, fields):
+    """It is routed by estimate."""
+    assert read(tokens, **fields) is None
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"prompt": ["a", "b"]}, {"prompt": [[1, 2]]}, {"prompt": [-1]}, {"prompt": [2**40]}, {}],
+)
+def test_several_prompts_or_impossible_ids_are_not_laid_out(tokens, fields):
+    """Nor is a completion without a prompt."""
+    assert read(tokens, TEXT, **fields) is None
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[]", b"[" * 50_000])
+def test_what_is_no_json_is_not_laid_out(tokens, body):
+    """Whoever refuses it says why."""
+    assert tokens.parse(CHAT, body) is None
+
+
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/responses", "/v1/embeddings"])
+def test_paths_whose_prompts_are_laid_out_otherwise_are_not_known(tokens, path):
+    """A body of the same shape may mean something else there."""
+    assert read(tokens, path, messages=HELLO) is None
+
+
+def test_a_model_is_given_up_when_the_pod_counts_otherwise_again_and_again(tokens, caplog):
+    """Three times, and more than one in a hundred; it is named with the first difference."""
+    model = tokens.models["m"]
+    for _ in range(250):
+        assert model.count(10, 10)
+    assert not model.count(10, 12)
+    assert not model.count(10, 12)
+    assert model.trouble is None
+    assert not model.count(10, 12)
+    assert "counted 12 prompt tokens where ours are 10" in model.trouble
+    assert "m is routed by estimate from now on" in caplog.text
+    assert read(tokens, messages=HELLO) is None
+    assert read(tokens, messages=HELLO, model="m-lora") is not None
+
+
+def test_a_few_miscounts_among_many_are_no_reason(tokens):
+    """Something odd in one request in a thousand is not the tokenizer."""
+    model = tokens.models["m"]
+    for number in range(3000):
+        model.count(10, 12 if number % 1000 == 999 else 10)
+    assert (model.trouble, model.miscounted) == (None, 3)
+
+
+def test_models_whose_tokenizer_is_not_here_are_not_known(tmp_path):
+    """A name on a hub, a directory of another machine, a broken file; asked for once."""
+    (tmp_path / "tokenizer.json").write_text("nonsense")
+    tokens = PromptTokens()
+    entries = {"hub": {"root": "org/name"}, "broken": {"root": str(tmp_path)}, "bare": {}}
+    assert tokens.learn(entries) == []
+    assert tokens.knows(entries)
+    assert not tokens.knows(["new"])
+
+
+def test_a_tokenizer_that_is_given_serves_every_model():
+    """Whatever their roots are."""
+    tokens = PromptTokens(SHIPPED)
+    tokens.learn({"hub": {"root": "org/name"}})
+    assert read(tokens, messages=HELLO, model="hub") is not None
+    assert read(tokens, messages=HELLO, model="") is not None
