@@ -57,6 +57,14 @@ class FakeReply:
     sent: float | None = None
     end: float | None = None
     failure: tuple[str, str] | None = None
+    unread: int = 0
+    parsed: int = 0
+
+    def relieve(self):
+        """Parse what has come, if something has."""
+        found, self.unread = self.unread, 0
+        self.parsed += found
+        return found > 0
 
 
 @dataclass

@@ -6,7 +6,8 @@ so that it makes nothing late:
 - Requests are built ahead, in idle time: turns with a known time up to `HORIZON` before it, turns
   that wait for an answer as soon as they can be known. What is not ready when it is due is built
   then. At most `READY_BYTES` lie ready.
-- Answers are parsed and recorded in idle time, too; at most `BACKLOG` wait for it.
+- Answers are parsed and recorded in idle time, too; at most `BACKLOG` wait for it. What has come of
+  those that are still on their way is parsed when nothing else is to be done.
 - Idle is when nothing is due within `GUARD`. One thing is done at a time, so a read or a send
   that comes up waits for one of them at most.
 - At most `max_in_flight` turns are open. A turn that finds no room is sent as soon as there is,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 HORIZON = 2.0  # seconds before its time that a request is built, and a connection opened
 GUARD = 0.001  # seconds before a due turn in which nothing else is begun
 BACKLOG = 2048  # answers that wait to be recorded; each keeps at most reply.KEEP_BYTES
+LOOKED_AT = 4  # open replies that are looked at for something to parse, one after the other
 READY_BYTES = 64 * 1024 * 1024
 ROUNDING = 1e-9  # seconds that sums of floats may be off by
 PULSE = 0.01  # seconds between two looks at the time
@@ -133,6 +135,7 @@ class Dispatcher:
         self._ready: dict[int, bytes] = {}
         self._ready_bytes = 0
         self._ready_timed = 0
+        self._open: dict[int, Reply] = {}  # by index of the turn; parsed longest ago first
         self._held: deque[tuple[float, PlannedTurn]] = deque()
         self._answered: deque[tuple[float, PlannedTurn, Reply]] = deque()
         self._in_flight = 0
@@ -209,7 +212,8 @@ class Dispatcher:
             self._ready_timed -= turn.at is not None
         self._in_flight += 1
         self._witness.opened(self._in_flight)
-        self._sender.post(request, self._desk.reply(), partial(self._on_end, due, turn))
+        reply = self._open[turn.index] = self._desk.reply()
+        self._sender.post(request, reply, partial(self._on_end, due, turn))
         if not self._from_answers:
             self._look_ahead(turn)
 
@@ -237,6 +241,7 @@ class Dispatcher:
         """Hear that a turn has been answered, or has failed."""
         assert reply.end is not None
         self._in_flight -= 1
+        del self._open[turn.index]
         self._witness.opened(self._in_flight)
         self._answered.append((due, turn, reply))
         self._schedule.end(turn, reply.end - self._start)
@@ -279,7 +284,9 @@ class Dispatcher:
         elif not self._prepare_next():
             if not (self._in_flight or self._held or self._schedule):
                 self._finish()
-            return
+                return
+            if not self._relieve():
+                return
         self._when_idle()
 
     def _file(self, due: float, turn: PlannedTurn, reply: Reply) -> None:
@@ -289,6 +296,15 @@ class Dispatcher:
         self._desk.file(turn, due, reply)
         if self._from_answers and not self._stopped:
             self._look_ahead(turn)
+
+    def _relieve(self) -> bool:
+        """Parse what has come of one open reply; return whether there was one with enough of it."""
+        for _ in range(min(LOOKED_AT, len(self._open))):
+            index = next(iter(self._open))
+            reply = self._open[index] = self._open.pop(index)  # from the front to the back
+            if reply.relieve():
+                return True
+        return False
 
     def _prepare_next(self) -> bool:
         """Build the next request that is due before long; return whether there was one."""

@@ -2,8 +2,9 @@
 
 A reply is filled while it streams and judged when it has ended. While it streams, nothing is
 parsed but HTTP: parsing takes time, and time taken here makes other turns late. So the body lies
-as it came, pieces with their arrival times, until `settle` folds it. A body that grows beyond
-`KEEP_BYTES` is folded as it comes: memory per stream is bounded, whatever the server sends.
+as it came, pieces with their arrival times, until somebody who has time folds it (`relieve`), or it
+has ended (`settle`). A body that grows beyond `KEEP_BYTES` is folded as it comes: memory per stream
+is bounded, whatever the server sends.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 KEEP_BYTES = 256 * 1024
 """Bytes of a stream that are kept unparsed: about a thousand chunks as vLLM writes them."""
+
+RELIEF_PIECES = 8
+"""Pieces from which on folding them is worth the call."""
 
 KEEP_BODY_BYTES = 64 * 1024
 """Bytes of a body that is no stream that are kept: error messages, lists of models."""
@@ -62,6 +66,13 @@ class Reply:
         self._size += len(data)
         if self._size > KEEP_BYTES:
             self.settle()
+
+    def relieve(self) -> bool:
+        """Fold what has come so far, if that is worth it; return whether it was."""
+        if len(self._pieces) < RELIEF_PIECES:
+            return False
+        self.settle()
+        return True
 
     def settle(self) -> None:
         """Fold what has come so far, and let go of it."""

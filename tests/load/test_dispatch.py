@@ -207,3 +207,19 @@ def test_every_turn_is_filed_exactly_once_whatever_happens(
     assert stage.finished == 1
     sent = {index for _, index in stage.sent()}
     assert all((reply is not None) == (index in sent) for index, _, reply in stage.desk.filed)
+
+
+def test_what_has_come_of_open_answers_is_parsed_when_there_is_nothing_else_to_do():
+    """So that it does not lie in memory, nor wait for the moment when all of them end."""
+    stage = Stage(conversations(20, 1, every=0.001, think=0.0), latency=lambda _: 5.0)
+    stage.run(until=1.0)
+    replies = [reply for reply, _ in stage.sender.open.values()]
+    for reply in replies:
+        reply.unread = 3
+
+    stage.timers.run(START + 2.0)
+
+    assert [reply.parsed for reply in replies] == [3] * 20
+    stage.timers.run()
+    assert stage.finished == 1
+    assert stage.dispatcher._open == {}

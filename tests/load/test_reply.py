@@ -1,6 +1,6 @@
 """A reply keeps what came, within bounds, and folds it when it has ended."""
 
-from kvbench.load.reply import KEEP_BODY_BYTES, KEEP_BYTES, Reply
+from kvbench.load.reply import KEEP_BODY_BYTES, KEEP_BYTES, RELIEF_PIECES, Reply
 from kvbench.openai.stream import StreamFold
 
 TOKEN = b'data: {"choices":[{"index":0,"delta":{"content":"a"}}]}\n\n'
@@ -41,3 +41,15 @@ def test_of_an_error_body_the_beginning_is_kept():
     for _ in range(100):
         reply.add(1.0, b"x" * 10_000)
     assert reply.body == b"x" * KEEP_BODY_BYTES
+
+
+def test_a_stream_is_folded_in_idle_time_when_that_is_worth_it():
+    """Few pieces are left for later, and what is folded is no different."""
+    reply = Reply(StreamFold(), status=200)
+    for number in range(RELIEF_PIECES - 1):
+        reply.add(float(number), TOKEN)
+    assert not reply.relieve()
+    reply.add(9.0, TOKEN)
+    assert reply.relieve()
+    assert not reply.relieve()
+    assert reply.fold.chunk_stamps == [*map(float, range(RELIEF_PIECES - 1)), 9.0]
