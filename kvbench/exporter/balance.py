@@ -39,15 +39,20 @@ class Recent:
 
     def add(self, now: float, name: str, amount: float) -> None:
         """Take note of work."""
+        self._forget(now)
         if amount > 0:
             self._done.append((now, name, amount))
 
     def sums(self, now: float, names: Iterable[str]) -> list[float]:
         """Return what each of `names` has done within the window."""
-        while self._done and self._done[0][0] < now - self._seconds:
-            self._done.popleft()
+        self._forget(now)
         sums = dict.fromkeys(names, 0.0)
         for _, name, amount in self._done:
             if name in sums:
                 sums[name] += amount
         return list(sums.values())
+
+    def _forget(self, now: float) -> None:
+        """Forget what is too old."""
+        while self._done and self._done[0][0] < now - self._seconds:
+            self._done.popleft()

@@ -175,6 +175,12 @@ class CacheModel:
             self._gone[block] = used if evicted else -used
         self._move(holders + 1, holders, cache.block_tokens)
 
+    def forget(self, pod: str) -> None:
+        """Forget what was counted of a pod whose streams have been dropped."""
+        for stream in [name for name, cache in self.caches.items() if cache.pod == pod]:
+            del self.caches[stream]
+            self.resets.pop(stream, None)
+
     def _observe(self, buckets: Buckets, pod: str, seconds: float) -> None:
         """Count a span; calendars of two pods may differ by more than it."""
         if self._counting:

@@ -76,6 +76,7 @@ class Fleet:
         self.pods.pop(name, None)
         self._seconds.pop(name, None)
         self.meters.forget(name)
+        self.cache.forget(name)
 
     def looked(self, name: str, now: float, seconds: float, reading: Reading | FailureKind) -> None:
         """Take the result of a scrape.

@@ -213,7 +213,8 @@ def _gained(
     if lengths is None:
         return []
     gained = lengths if before is None else lengths.since(before)
-    return gained.spread(float(window or max(b for b in lengths.bounds if b < math.inf)))
+    longest = max((bound for bound in lengths.bounds if bound < math.inf), default=0.0)
+    return gained.spread(float(window or longest))
 
 
 def _mean(values: list[tuple[float, float]]) -> float:
