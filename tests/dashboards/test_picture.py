@@ -28,20 +28,19 @@ def filled_in(panel):
     return Answer(panel, tuple(tuple(one(q, n) for n in range(3)) for q in panel.queries), ())
 
 
-@pytest.mark.parametrize("board", boards(Settings()), ids=lambda board: board.title)
-def test_a_board_is_drawn_with_data_and_without(board, tmp_path):
-    """Every kind of panel; what is empty says so; files stay small."""
+@pytest.mark.parametrize("title", ["Fleet", "KV cache", "Latency"])
+def test_a_board_is_drawn_with_data_and_without(title, tmp_path):
+    """Every kind of panel; what is empty says so, what is wrong says what; files stay small."""
     from PIL import Image
 
-    full = [filled_in(panel) for panel in board.panels]
-    empty = [Answer(panel, ((),) * len(panel.queries), ()) for panel in board.panels]
-    render(board, full, SPAN, tmp_path / "full.png")
-    render(board, empty, SPAN, tmp_path / "empty.png")
+    board = next(board for board in boards(Settings()) if board.title == title)
+    empty = [Answer(panel, ((),) * len(panel.queries), ("no data",)) for panel in board.panels[-2:]]
+    full = [filled_in(panel) for panel in board.panels[:-2]]
+    render(board, [*full, *empty], SPAN, tmp_path / "board.png")
 
-    with Image.open(tmp_path / "full.png") as first, Image.open(tmp_path / "empty.png") as second:
-        assert first.size == second.size
-        assert first.size[0] == 1344
-    assert (tmp_path / "full.png").stat().st_size > (tmp_path / "empty.png").stat().st_size
+    with Image.open(tmp_path / "board.png") as picture:
+        assert picture.size[0] == 1344
+    assert 30_000 < (tmp_path / "board.png").stat().st_size < 200_000
 
 
 @pytest.mark.parametrize(
