@@ -92,6 +92,7 @@ def router(
     """
     import asyncio
     import logging
+    import os
 
     import uvloop
 
@@ -102,6 +103,8 @@ def router(
     from kvbench.router.service import Router, Settings
 
     logger = logging.getLogger("kvbench.router")
+    # Short texts are encoded on the loop: waiting for other threads would cost more than they save.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
     settings = Settings(
         policy=policy,

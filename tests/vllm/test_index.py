@@ -1,0 +1,144 @@
+"""The router's index against real engines: under load, after a reset, and joined late."""
+
+import json
+import subprocess
+import sys
+import urllib.request
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+import pytest
+from real_vllm import OFFSETS
+
+from kvbench.records.decisions import read_decisions
+from kvbench.records.reader import read_rows
+from kvbench.records.run import RunFolder
+from kvbench.stack.process import Child, kvbench_command
+
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
+
+# Sixty conversations do not fit into two pods of 600 blocks: blocks are evicted all the time.
+WORKLOAD = """
+name: exact
+api: chat
+seed: 5
+prefixes:
+  - {name: system, count: 5, tokens: 500}
+sessions:
+  count: 60
+  turns: 3
+  user_tokens: {uniform: [100, 300]}
+  answer_tokens: 8
+  think: 0.5
+arrival:
+  poisson: {rate: 6}
+"""
+
+
+@contextmanager
+def exact_router(pods, folder, *flags):
+    """Run a router that hears the pods' events."""
+    words = []
+    for url in pods:
+        port = urlsplit(url).port
+        events, replay = (f"tcp://127.0.0.1:{port + offset}" for offset in OFFSETS[1:])
+        words += ["--pod", f"{url},events={events},replay={replay}"]
+    command = kvbench_command("router", "--port", "0", "--exit-with-parent", *words, *flags)
+    with Child("router", command, folder / f"router-{len(flags)}.log") as child:
+        url = child.wait_ready(60)
+        wait_exact(url, len(pods))
+        yield url
+
+
+def wait_exact(url, pods):
+    """Wait until all pods are known exactly, and the model's tokens too."""
+    for _ in range(600):
+        text = get(url, "/metrics").decode()
+        exact = [line for line in text.splitlines() if 'pod_trust{level="exact"' in line]
+        known = 'tokens_known{model="tiny"} 1.0' in text
+        if known and sum(line.endswith(" 1.0") for line in exact) == pods:
+            return
+        subprocess.run(["sleep", "0.1"], check=True)
+    pytest.fail(f"the pods did not become exact:\n{text}")
+
+
+def get(url, path):
+    """Return the body of a GET."""
+    with urllib.request.urlopen(url + path, timeout=30) as answer:
+        return answer.read()
+
+
+def ask(url, messages):
+    """Ask one thing; return predicted and delivered cached tokens."""
+    body = json.dumps({"model": "tiny", "messages": messages, "max_tokens": 1}).encode()
+    request = urllib.request.Request(
+        url + "/v1/chat/completions", body, {"content-type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=120) as answer:
+        usage = json.load(answer)["usage"]
+        return (
+            int(answer.headers["x-kvbench-predicted-tokens"]),
+            usage["prompt_tokens_details"]["cached_tokens"],
+        )
+
+
+def one_by_one(url, count):
+    """Ask several things, twice each with others in between; return what was predicted and got."""
+    found = []
+    for number in [*range(count), *range(count)]:
+        texts = [f"number {number % 3}. " + "the licensee may convey " * 60, f"and {number}?"]
+        roles = ("system", "user")
+        found.append(
+            ask(url, [{"role": r, "content": t} for r, t in zip(roles, texts, strict=True)])
+        )
+    return found
+
+
+def test_under_load_the_index_says_what_the_pods_deliver(real_pods, tmp_path):
+    """Every prompt's tokens are known; what differs is late or evicted, and rare."""
+    (tmp_path / "exact.yaml").write_text(WORKLOAD)
+    with exact_router(real_pods, tmp_path, "--policy", "prefix_precise") as url:
+        command = [sys.executable, "-m", "kvbench.cli.main", "run", "exact.yaml", "--target", url]
+        ran = subprocess.run(
+            [*command, "--max-lateness", "5s"], cwd=tmp_path, capture_output=True, text=True,
+            check=False,
+        )  # fmt: skip
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        wait_exact(url, len(real_pods))
+        after = one_by_one(url, 10)
+    (path,) = (tmp_path / "runs").iterdir()
+    folder = RunFolder.open(path)
+    rows, _ = read_rows(folder)
+    decisions = [
+        one for entries in read_decisions(folder.decisions_path).values() for one in entries
+    ]
+    assert len(decisions) == len(rows) == 180
+    causes = [one.cause for one in decisions]
+    exact = [one.exact for one in decisions]
+    assert exact.count(False) <= 2, "only the first prompts come before the first event"
+    assert causes.count("none") >= 0.95 * len(causes), sorted(causes)
+    assert not {"template", "duplicate", "other"} & set(causes)
+    assert all(predicted == cached for predicted, cached in after), after
+    assert sum(cached for _, cached in after) > 0
+
+
+def test_after_a_reset_nothing_is_predicted_and_nothing_delivered(real_pods, tmp_path):
+    """The engine says so with its next step; the router knows it at once."""
+    with exact_router(real_pods, tmp_path, "--policy", "prefix_cost", "--seed", "3") as url:
+        one_by_one(url, 4)
+        reset = urllib.request.Request(url + "/reset_prefix_cache", b"", method="POST")
+        with urllib.request.urlopen(reset, timeout=60) as answer:
+            assert json.load(answer) == {"success": True}
+        found = one_by_one(url, 6)
+    assert found[0][1] == 0
+    assert [predicted for predicted, _ in found[3:]] == [cached for _, cached in found[3:]]
+
+
+def test_who_joins_late_knows_what_the_pods_hold(real_pods, tmp_path):
+    """By replay, before the first request: the very first prediction is right."""
+    with exact_router(real_pods, tmp_path) as url:
+        one_by_one(url, 5)
+    with exact_router(real_pods, tmp_path, "--seed", "9") as url:
+        found = one_by_one(url, 5)
+    assert all(predicted == cached for predicted, cached in found), found
+    assert found[0][1] > 0
