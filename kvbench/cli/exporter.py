@@ -35,6 +35,7 @@ def exporter(
     """
     import asyncio
     import logging
+    import os
 
     import uvloop
 
@@ -43,7 +44,12 @@ def exporter(
     from kvbench.http.lifetime import told_to_stop
 
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
-    settings = Settings(every_s=every, timeout_s=timeout, remember=remember)
+    settings = Settings(
+        every_s=every,
+        timeout_s=timeout,
+        remember=remember,
+        key=os.environ.get("OPENAI_API_KEY") or None,
+    )
     service = Exporter(pod or [], router, settings, WallClock(), lambda: utc().timestamp())
 
     async def run() -> None:

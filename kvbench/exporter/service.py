@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -57,6 +57,7 @@ class Settings:
     Attributes:
         every_s: Seconds between two looks at a pod.
         timeout_s: Seconds that a look may take.
+        key: Of the pods' API; metrics need none.
         router_every_s: Seconds between two looks at the router's list of pods.
         remember: Blocks that are remembered after nobody holds them.
     """
@@ -65,6 +66,7 @@ class Settings:
     timeout_s: float = 5.0
     router_every_s: float = 5.0
     remember: int = REMEMBER
+    key: str | None = field(default=None, repr=False)
 
 
 class _Listed(msgspec.Struct, frozen=True):
@@ -238,7 +240,10 @@ class Exporter:
 
     async def _window(self, address: Address) -> int | None:
         """Return what a pod says its longest request is."""
-        answer = await get(f"{address.url}/v1/models", timeout_s=self._settings.timeout_s)
+        settings = self._settings
+        answer = await get(
+            f"{address.url}/v1/models", timeout_s=settings.timeout_s, key=settings.key
+        )
         try:
             models = (
                 msgspec.json.decode(answer, type=_Models) if isinstance(answer, bytes) else None

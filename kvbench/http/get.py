@@ -37,17 +37,20 @@ class Failure:
     sentence: str
 
 
-async def get(url: str, *, timeout_s: float, most: int = MOST_BYTES) -> bytes | Failure:
+async def get(
+    url: str, *, timeout_s: float, most: int = MOST_BYTES, key: str | None = None
+) -> bytes | Failure:
     """Return the body of what is at an http(s) URL, or why there is none.
 
     Args:
         url: Where; no user name in it.
         timeout_s: Seconds for all of it.
         most: Bytes of head and body.
+        key: Of an API, sent as OpenAI's is.
     """
     try:
         async with asyncio.timeout(timeout_s):
-            return await _get(url, most)
+            return await _get(url, most, key)
     except TimeoutError:
         return Failure("timeout", f"no answer in {timeout_s:g} s")
     except ConnectionRefusedError:
@@ -56,17 +59,18 @@ async def get(url: str, *, timeout_s: float, most: int = MOST_BYTES) -> bytes | 
         return Failure("refused", getattr(error, "strerror", None) or str(error))
 
 
-async def _get(url: str, most: int) -> bytes | Failure:
+async def _get(url: str, most: int, key: str | None) -> bytes | Failure:
     """Connect, ask, and read to the end."""
     parts = urlsplit(url)
     tls = ssl.create_default_context() if parts.scheme == "https" else None
     port = parts.port or (443 if tls else 80)
+    secret = f"authorization: Bearer {key}\r\n" if key else ""
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     reader, writer = await asyncio.open_connection(parts.hostname, port, ssl=tls)
     try:
         writer.write(
             f"GET {path} HTTP/1.1\r\nhost: {parts.netloc}\r\naccept: text/plain, */*;q=0.5\r\n"
-            "connection: close\r\n\r\n".encode()
+            f"{secret}connection: close\r\n\r\n".encode()
         )
         answer = _Answer()
         size = 0

@@ -367,3 +367,31 @@ def test_pods_that_make_no_sense_are_refused(pods, message):
     """Before anything is begun."""
     with pytest.raises(InputError, match=message):
         Exporter(pods, None, Settings(), WallClock(), calendar)
+
+
+@scene
+async def test_a_pods_window_is_asked_for_with_the_key_of_its_api():
+    """Without one it is what the metrics say, to a block."""
+    said = (
+        b'vllm:num_requests_running{engine="0",model_name="m"} 1.0\n'
+        b'vllm:cache_config_info{block_size="16",num_gpu_blocks="10",kv_cache_size_tokens="160",'
+        b'kv_cache_max_concurrency="2.0"} 1.0\n'
+    )
+
+    def answer(exchange):
+        if exchange.request.path == "/metrics":
+            exchange.respond(200, said, "text/plain")
+        elif exchange.request.header("authorization") == "Bearer k1":
+            exchange.respond(200, b'{"data":[{"max_model_len":77}]}')
+        else:
+            exchange.respond(401, b"{}")
+
+    async with Site() as site:
+        pod = await site.enter_async_context(serving(answer))
+        closed = await site.exporter(pod.url)
+        opened = await site.exporter(pod.url, key="k1")
+        name = pod.url.removeprefix("http://")
+        await until(lambda: opened.fleet.pods[name].window == 77)
+        await until(lambda: closed.fleet.pods[name].window == 80)
+
+        assert "k1" not in repr(opened._settings)

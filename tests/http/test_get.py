@@ -95,3 +95,23 @@ def test_nobody_there_is_refused():
 
     assert answer == Failure("refused", "connection refused")
     assert asyncio.run(get("http://a..b/", timeout_s=5.0)).kind == "refused"
+
+
+@pytest.mark.parametrize("key", [None, "k1"])
+def test_a_key_is_sent_as_openais_is_and_only_if_there_is_one(key):
+    """In a header, and nowhere else."""
+    heads = []
+
+    async def run():
+        async def answer(reader, writer):
+            heads.append(await reader.readuntil(b"\r\n\r\n"))
+            writer.write(OK + b"content-length: 0\r\n\r\n")
+            writer.close()
+
+        listener = await asyncio.start_server(answer, "127.0.0.1", 0)
+        port = listener.sockets[0].getsockname()[1]
+        await get(f"http://127.0.0.1:{port}/v1/models", timeout_s=5.0, key=key)
+        listener.close()
+
+    asyncio.run(run())
+    assert (b"authorization: Bearer k1\r\n" in heads[0]) == (key is not None)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -258,3 +260,15 @@ def test_errors_come_first():
 def test_the_trained_window_is_what_the_configuration_says(config, window):
     """As vLLM derives it."""
     assert trained_window(config) == window
+
+
+def test_every_check_has_its_row_in_the_docs_and_every_row_its_check():
+    """With all the severities that it may have."""
+    root = Path(__file__).parents[2]
+    page = (root / "docs" / "doctor.md").read_text()
+    rows = dict(re.findall(r"^\| `([a-z-]+)` \| ([a-z, ]+) \|", page, re.MULTILINE))
+    source = (root / "kvbench" / "stack" / "diagnosis.py").read_text()
+    checks = re.findall(r'"([a-z-]+)", "(error|warning|note)"', source)
+
+    assert {check for check, _ in checks} | {"concurrency"} == set(rows)
+    assert [(c, s) for c, s in checks if s not in rows[c]] == []
