@@ -8,7 +8,6 @@ could count what is within it: others are refused with the bounds there are.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from kvbench.errors import InputError
@@ -110,17 +109,25 @@ class Objective:
         """
         if not 0 < self.share < 1:
             raise InputError(f"{flag}: expected a share between 0 and 1, got {self.share:g}")
-        bounds = sorted(set.intersection(*(set(m.buckets) for m in quantity.metrics if m.buckets)))
-        if self.seconds not in bounds:
-            near = next(
-                (f"{a:g} or {b:g}" for a, b in pairwise(bounds) if a < self.seconds < b),
-                f"{bounds[0]:g} to {bounds[-1]:g}",
-            )
+        bounds = {
+            engines.engine_of(metric.name): metric.buckets
+            for metric in reversed(quantity.metrics)  # the newest name of each engine counts
+            if metric.buckets
+        }
+        if not any(self.seconds in known for known in bounds.values()):
+            near = ", ".join(f"{_near(self.seconds, bounds[e])} ({e})" for e in sorted(bounds))
             raise InputError(
-                f"{flag}: expected a bound of the engines' buckets, got {self.seconds:g} s; "
+                f"{flag}: expected a bound of an engine's buckets, got {self.seconds:g} s; "
                 f"nearest: {near}",
                 hint="vLLM takes other buckets with --custom-histogram-buckets",
             )
+
+
+def _near(seconds: float, bounds: tuple[float, ...]) -> str:
+    """Return the bounds on both sides."""
+    below = max((b for b in bounds if b < seconds), default=bounds[0])
+    above = min((b for b in bounds if b > seconds), default=bounds[-1])
+    return f"{below:g} or {above:g}"
 
 
 def parse_objective(flag: str, text: str) -> Objective:

@@ -7,6 +7,7 @@ import pytest
 from kvbench.alerts import pack
 from kvbench.alerts.settings import Objective, Settings, Windows, duration, parse_objective
 from kvbench.errors import InputError
+from kvbench.metrics import engines
 
 
 @pytest.mark.parametrize(
@@ -22,8 +23,9 @@ def test_an_objective_between_buckets_is_refused_with_the_bounds_beside_it():
     with pytest.raises(InputError) as error:
         pack.files(Settings(ttft=Objective(3.0, 0.95)))
 
-    assert error.value.message.startswith(
-        "--ttft: expected a bound of the engines' buckets, got 3 s; nearest: 1 or "
+    assert error.value.message == (
+        "--ttft: expected a bound of an engine's buckets, got 3 s; "
+        "nearest: 2 or 4 (sglang), 2.5 or 5 (vllm)"
     )
     assert "--custom-histogram-buckets" in (error.value.hint or "")
 
@@ -48,3 +50,11 @@ def test_scaled_windows_keep_their_shape_and_are_whole_seconds():
     assert (scaled.now_s, scaled.past_s, scaled.young_s, scaled.quick_s) == (5, 60, 15, 2)
     assert [burn.factor for burn in scaled.fast_burns] == [14.4, 6]
     assert Windows().scaled(1e-6).now_s == 2
+
+
+@pytest.mark.parametrize(
+    ("objective", "quantity"), [(Settings().ttft, engines.TTFT), (Settings().itl, engines.ITL)]
+)
+def test_the_default_objectives_are_bounds_of_every_engine(objective, quantity):
+    """So that a mixed fleet is counted whole."""
+    assert all(objective.seconds in metric.buckets for metric in quantity.metrics)
