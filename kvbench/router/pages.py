@@ -87,7 +87,24 @@ class Pages:
         """Return what is known of each pod."""
         fleet = self._fleet
         listing = fleet.membership.listing(fleet.clock.now())
-        return [{**entry, "models": fleet.models.of(str(entry["name"]))} for entry in listing]
+        return [
+            {**entry, "models": fleet.models.of(name), "cache": self._cache(name)}
+            for entry in listing
+            for name in [str(entry["name"])]
+        ]
+
+    def _cache(self, pod: str) -> dict[str, object] | None:
+        """Return what is known of a pod's cache; None where its events are not followed."""
+        ledger = self._fleet.index.ledger
+        if pod not in ledger.streams:
+            return None
+        holdings = ledger.holdings(pod)
+        return {
+            "trust": holdings.trust.level,
+            "reason": holdings.trust.reason,
+            "blocks": holdings.blocks,
+            "orphans": holdings.parked,
+        }
 
     def refuse(
         self, exchange: Exchange, status: HTTPStatus, message: str, param: str | None = None

@@ -128,6 +128,11 @@ def test_what_is_predicted_is_what_is_delivered_turn_by_turn():
                 where, predicted, cached = await house.ask(conversation(turn))
                 assert (where, predicted) == (pod, cached)
                 assert cached > 0
+            pods = (await ask(house.url, "GET", "/pods")).json()["pods"]
+            (known,) = [one["cache"] for one in pods if one["name"] == pod]
+            assert known["trust"] == "exact"
+            assert known["reason"].startswith("every batch")
+            assert known["blocks"] > 0
             entry = (await house.decisions())[0]
             assert (entry["exact"], entry["cause"], entry["regret_s"]) == (True, "none", 0.0)
             assert [c["trust"] for c in entry["candidates"]] == ["exact", "exact"]
