@@ -44,8 +44,9 @@ def doctor(
     from kvbench.stack.findings import as_document, as_text
 
     objectives = tuple((q, s) for q, s in zip(WATCHED, (ttft, itl, e2e), strict=True) if s)
-    pods = examine(targets, utc=lambda: utc().timestamp(), config=config, probe=probe)
-    found = diagnose(pods, Wish(block_size, objectives))
+    seen = examine(targets, utc=lambda: utc().timestamp(), config=config, probe=probe)
+    pods = seen.pods
+    found = diagnose(pods, Wish(block_size, objectives), seen.routers)
     print(as_document(pods, found) if as_json else as_text(pods, found), flush=True)
     silent = [pod.name for pod in pods if pod.trouble is not None]
     bad = {"error", "warning"} if strict else {"error"}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from kvbench.metrics import engines
 from kvbench.metrics.exposition import whole
-from kvbench.stack.examined import SEVERITIES, Examined, Finding, Severity, Wish
+from kvbench.stack.examined import SEVERITIES, Examined, Finding, SeenRouter, Severity, Wish
 from kvbench.units import format_bytes, format_number, format_seconds
 
 if TYPE_CHECKING:
@@ -41,9 +41,11 @@ _OPTIONAL = frozenset({
 })  # fmt: skip
 
 
-def diagnose(pods: Sequence[Examined], wish: Wish) -> list[Finding]:
+def diagnose(
+    pods: Sequence[Examined], wish: Wish, routers: Sequence[SeenRouter] = ()
+) -> list[Finding]:
     """Return what is wrong, errors first, in the order of the pods."""
-    found: list[Finding] = []
+    found = [finding for router in routers for finding in _of_router(router)]
     for pod in pods:
         if pod.trouble is not None:
             found.append(Finding("reachable", "error", pod.name, pod.trouble))
@@ -64,6 +66,30 @@ def diagnose(pods: Sequence[Examined], wish: Wish) -> list[Finding]:
         found += _of_metrics(pod, pod.reading, wish)
     found += _together([pod for pod in pods if pod.trouble is None])
     return sorted(found, key=lambda finding: SEVERITIES.index(finding.severity))
+
+
+def _of_router(router: SeenRouter) -> Iterator[Finding]:
+    """Yield what is wrong with a router."""
+    levels: tuple[tuple[str, Severity, str], ...] = (
+        ("degraded", "warning", "events of these pods were lost"),
+        ("cold", "note", "no events of these pods are heard"),
+    )
+    for level, severity, what in levels:
+        pods = [pod for pod, known in router.trust.items() if known == level]
+        if pods:
+            yield Finding(
+                "router-trust", severity, router.name,
+                f"{what}: {', '.join(pods)}. Requests are scored there by estimate",
+                "--pod URL,events=tcp://HOST:PORT,replay=tcp://HOST:PORT",
+            )  # fmt: skip
+    given_up = [model for model, known in router.tokens_known.items() if not known]
+    if given_up:
+        yield Finding(
+            "router-tokens", "warning", router.name,
+            f"prompts of {', '.join(given_up)} come out otherwise than the pods count them: exact "
+            "scores are off for these models",
+            "--tokenizer DIR, with the tokenizer and the chat template that the pods have",
+        )  # fmt: skip
 
 
 def _of_answers(pod: Examined) -> Iterator[Finding]:

@@ -17,13 +17,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from kvbench.engine.models import load_shape
 from kvbench.errors import InputError, TargetError
 from kvbench.http.address import parse_address
 from kvbench.kvcache.ledger import Ledger
+from kvbench.metrics import router
 from kvbench.metrics.exposition import NonsenseError, buckets, read
 from kvbench.stack.diagnosis import trained_window
-from kvbench.stack.examined import WATCHED, Examined
+from kvbench.stack.examined import WATCHED, Examined, SeenRouter
 from kvbench.stack.probe import ask_twice
 from kvbench.stack.target import check_url, fetch
 from kvbench.zmqfeed.sources import EventSource, parse_pod
@@ -36,6 +39,19 @@ _AT_ONCE = 16
 _CONNECT_S, _HEAR_S = 0.5, 3.0
 _UNKNOWN_BLOCK = 128
 _FIRST_TOKEN = 100  # ids from here on are plain tokens in every vocabulary
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """What was found.
+
+    Attributes:
+        pods: The pods, those behind routers included.
+        routers: The routers.
+    """
+
+    pods: list[Examined]
+    routers: list[SeenRouter]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +70,8 @@ def examine(
     utc: Callable[[], float],
     config: Path | None = None,
     probe: bool = True,
-) -> list[Examined]:
-    """Examine pods, and the pods behind routers.
+) -> Examination:
+    """Examine pods, routers, and the pods behind them.
 
     Args:
         targets: URLs of pods or routers; pods may be given as `--pod` takes them.
@@ -67,8 +83,9 @@ def examine(
         InputError: A target is no URL, or the configuration cannot be read.
     """
     given = None if config is None else _configuration(config)
-    patients = [patient for target in targets for patient in _patients(target)]
-    return asyncio.run(_examine(patients, utc, given, probe=probe))
+    routers: list[SeenRouter] = []
+    patients = [patient for target in targets for patient in _patients(target, routers)]
+    return Examination(asyncio.run(_examine(patients, utc, given, probe=probe)), routers)
 
 
 async def _examine(
@@ -117,8 +134,8 @@ def _heard(ledger: Ledger, name: str) -> bool:
     return any(stream.batches for stream in ledger.streams.get(name, ()))
 
 
-def _patients(target: str) -> list[_Patient]:
-    """Return the pods that a target stands for.
+def _patients(target: str, routers: list[SeenRouter]) -> list[_Patient]:
+    """Return the pods that a target stands for; add it to the routers if it is one.
 
     Raises:
         InputError: It is no URL.
@@ -129,12 +146,29 @@ def _patients(target: str) -> list[_Patient]:
     pods = listing.get("pods") if isinstance(listing, dict) else None
     if not isinstance(pods, list):
         return [_Patient(address.name, address.url, source)]
+    routers.append(_seen_router(address.name, address.url))
     patients = []
     for pod in pods:
         url, source = parse_pod(str(pod.get("pod") or pod.get("url")))
         trouble = None if pod.get("healthy", True) else str(pod.get("trouble") or "no reason given")
         patients.append(_Patient(parse_address(url).name, url.rstrip("/"), source, trouble))
     return patients
+
+
+def _seen_router(name: str, url: str) -> SeenRouter:
+    """Return what a router says of itself; one that says nothing is well."""
+    trust: dict[str, str] = {}
+    known: dict[str, bool] = {}
+    try:
+        families = list(text_string_to_metric_families((_body(f"{url}/metrics") or b"").decode()))
+    except (TargetError, ValueError):
+        families = []
+    for sample in (sample for family in families for sample in family.samples):
+        if sample.name == router.POD_TRUST.name and sample.value:
+            trust[sample.labels.get("pod", "")] = sample.labels.get("level", "")
+        elif sample.name == router.TOKENS_KNOWN.name:
+            known[sample.labels.get("model", "")] = bool(sample.value)
+    return SeenRouter(name, trust, known)
 
 
 def _look(patient: _Patient, config: Mapping[str, object] | None, probe: bool) -> Examined:

@@ -82,6 +82,22 @@ class Examined:
 
 
 @dataclass(frozen=True, slots=True)
+class SeenRouter:
+    """A router, as it was found.
+
+    Attributes:
+        name: What it is called.
+        trust: How far it believes what it knows of each pod's cache: "exact", "degraded", "cold".
+        tokens_known: By model, whether it makes the model's tokens itself; a model that it never
+            tried to is not there.
+    """
+
+    name: str
+    trust: Mapping[str, str]
+    tokens_known: Mapping[str, bool]
+
+
+@dataclass(frozen=True, slots=True)
 class Wish:
     """What pods are to be good for.
 

@@ -49,6 +49,11 @@ def _lines(pods: Sequence[Examined], found: Sequence[Finding]) -> Iterator[str]:
         yield f"{pod.name}  {_described(pod)}"
         yield from _findings(pod.name, found)
         yield ""
+    others = {finding.pod: None for finding in found} | {"": None}
+    for name in [name for name in others if name and name not in {pod.name for pod in pods}]:
+        yield f"{name}  router"
+        yield from _findings(name, found)
+        yield ""
     together = [finding for finding in found if not finding.pod]
     if together:
         yield "all of them"

@@ -11,7 +11,7 @@ import pytest
 from kvbench.metrics import engines
 from kvbench.metrics.exposition import Lengths, Reading
 from kvbench.stack.diagnosis import diagnose, trained_window
-from kvbench.stack.examined import Examined, Wish
+from kvbench.stack.examined import Examined, SeenRouter, Wish
 
 CACHE = {
     "block_size": "16",
@@ -220,6 +220,26 @@ def test_pods_of_one_fleet_must_agree(other, severity, check):
     assert "b: " in findings[0].sentence
 
 
+@pytest.mark.parametrize(
+    ("router", "severity", "check"),
+    [
+        pytest.param(
+            SeenRouter("r", {"a": "degraded"}, {}), "warning", "router-trust", id="lost events"
+        ),
+        pytest.param(SeenRouter("r", {"a": "cold"}, {}), "note", "router-trust", id="no events"),
+        pytest.param(
+            SeenRouter("r", {"a": "exact"}, {"m": False}), "warning", "router-tokens", id="tokens"
+        ),
+    ],
+)
+def test_a_router_that_cannot_score_exactly_says_why(router, severity, check):
+    """One that can is well."""
+    findings = diagnose([pod()], Wish(), [router])
+
+    assert [(f.severity, f.check, f.pod) for f in findings] == [(severity, check, "r")]
+    assert diagnose([pod()], Wish(), [SeenRouter("r", {"a": "exact"}, {"m": True})]) == []
+
+
 def test_errors_come_first():
     """Then warnings, then notes."""
     bad = pod(cache={"gpu_memory_utilization": "0.7"}, events="unknown", cached=0)
@@ -270,5 +290,6 @@ def test_every_check_has_its_row_in_the_docs_and_every_row_its_check():
     source = (root / "kvbench" / "stack" / "diagnosis.py").read_text()
     checks = re.findall(r'"([a-z-]+)", "(error|warning|note)"', source)
 
-    assert {check for check, _ in checks} | {"concurrency"} == set(rows)
-    assert [(c, s) for c, s in checks if s not in rows[c]] == []
+    levels = {"degraded", "cold"}  # of trust, which stand before a severity too
+    assert {c for c, _ in checks} - levels | {"concurrency", "router-trust"} == set(rows)
+    assert [(c, s) for c, s in checks if c not in levels and s not in rows[c]] == []

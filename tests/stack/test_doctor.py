@@ -44,13 +44,14 @@ def pods(tmp_path_factory):
 
 def checks(pods, **options):
     """Return severity and check of what is found in examined pods, notes left out."""
-    found = diagnose(examine(pods, utc=lambda: 0.0, **options), Wish())
+    seen = examine(pods, utc=lambda: 0.0, **options)
+    found = diagnose(seen.pods, Wish(), seen.routers)
     return {(f.severity, f.check) for f in found if f.severity != "note"}
 
 
 def test_a_pod_that_is_well_is_found_well_and_its_events_are_heard(pods):
     """By answers, metrics and events."""
-    (pod,) = examine([pods["heard"]], utc=lambda: 0.0)
+    (pod,) = examine([pods["heard"]], utc=lambda: 0.0).pods
 
     assert (pod.events, pod.event_block, pod.told, pod.window) == ("heard", 16, True, 1024)
     assert pod.cached == 32
@@ -65,9 +66,10 @@ def test_a_pod_without_prefix_caching_is_found_out_by_its_metrics_and_by_its_ans
 
 def test_behind_a_router_all_pods_are_examined_and_compared(pods):
     """They differ in their blocks."""
-    found = examine([pods["router"]], utc=lambda: 0.0, probe=False)
+    seen = examine([pods["router"]], utc=lambda: 0.0, probe=False)
 
-    assert [pod.url for pod in found] == [pods["well"], pods["sick"]]
+    assert [pod.url for pod in seen.pods] == [pods["well"], pods["sick"]]
+    assert set(seen.routers[0].trust.values()) <= {"cold"}
     assert ("error", "block-size") in checks([pods["router"]], probe=False)
 
 
