@@ -49,6 +49,10 @@ class Trust:
     reason: str
 
 
+_NOTHING = Trust("exact", "nothing was published yet")
+_EVERYTHING = Trust("exact", "every batch since the pod's start")
+
+
 @dataclass(frozen=True, slots=True)
 class Apply:
     """Decode this payload and apply it to the index."""
@@ -159,7 +163,7 @@ class EventFeed:
             return []
         self._unanswered = not answered
         if answered and self._next == 0 and not self._pending and self._trust.level == "cold":
-            self._trust = Trust("exact", "nothing was published yet")
+            self._trust = _NOTHING
         self._pending = {seq: data for seq, data in self._pending.items() if seq >= self._next}
         orders: list[Order] = []
         if start == self._next < self._missing_until:
@@ -208,8 +212,8 @@ class EventFeed:
     def _apply(self, payload: bytes) -> Order:
         """Count a batch as applied."""
         self._next += 1
-        if self._trust.level == "cold":
-            self._trust = Trust("exact", "every batch since the pod's start")
+        if self._trust.level == "cold" or self._trust is _NOTHING:
+            self._trust = _EVERYTHING
         return Apply(payload)
 
     def _lose_until(self, seq: int) -> list[Order]:

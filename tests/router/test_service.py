@@ -228,6 +228,7 @@ def test_the_list_of_pods_says_what_is_known_of_each():
                         "requests": 1,
                         "draining": False,
                         "models": None,
+                        "cache": None,
                         "trouble": None,
                     }
                 ]
