@@ -6,7 +6,7 @@ token. The generator is started as `kvbench run` starts it, Locust and all, on a
 of its own. What the row of a turn says about its times, minus what the pod knows, is the error.
 
     python scripts/bench_load.py 50 200 500 1000            # the sizes of the table in the docs
-    python scripts/bench_load.py --repeat 3 --nice -10 200
+    python scripts/bench_load.py --repeat 3 --realtime 200  # on a machine that others use (as root)
 
 Each stream is a conversation of two turns, so the second has a connection that was used before.
 From 1,000 streams on, tokens come 40 ms apart, else 20. The pod's own lateness is no error of the
@@ -72,12 +72,12 @@ class Known:
 class Pod:
     """A running pod."""
 
-    def __init__(self, program: Path, streams: int, nice: int) -> None:
+    def __init__(self, program: Path, streams: int, *, realtime: bool) -> None:
         gap = gap_of(streams)
         words = [str(program), str(int(1e6 * FIRST)), str(int(1e6 * gap)), str(TOKENS)]
         self._process = subprocess.Popen(  # noqa: S603 - compiled here
             words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            preexec_fn=lambda: settle(SERVER_CORE, nice),  # noqa: PLW1509 - there is one thread
+            preexec_fn=lambda: settle(SERVER_CORE, realtime=realtime),  # noqa: PLW1509 - there is one thread
         )  # fmt: skip
         assert self._process.stdout is not None
         self.url = self._process.stdout.readline().strip()
@@ -91,13 +91,14 @@ class Pod:
         return Known(times, int(head.split()[1]) / 1e6)
 
 
-def settle(core: int, nice: int) -> None:
-    """Bind this process to a core, and set how much it gives way to others."""
+def settle(core: int, *, realtime: bool) -> None:
+    """Bind this process to a core, and let nobody else have it first if asked for."""
     os.sched_setaffinity(0, {core})
-    os.nice(nice)
+    if realtime:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(10))
 
 
-def generate(url: str, streams: int, folder: Path, nice: int) -> float:
+def generate(url: str, streams: int, folder: Path, *, realtime: bool) -> float:
     """Run the generator; return its largest resident size, MB."""
     workload = folder / "burst.yaml"
     workload.write_text(
@@ -113,7 +114,7 @@ def generate(url: str, streams: int, folder: Path, nice: int) -> float:
     with (folder / "log").open("w+") as log:
         process = subprocess.Popen(  # noqa: S603 - our own command line
             command, stdout=log, stderr=log, env=env,
-            preexec_fn=lambda: settle(CLIENT_CORE, nice),  # noqa: PLW1509 - there is one thread
+            preexec_fn=lambda: settle(CLIENT_CORE, realtime=realtime),  # noqa: PLW1509 - there is one thread
         )  # fmt: skip
         largest = 0.0
         while process.poll() is None:
@@ -133,12 +134,12 @@ def high_water(pid: int) -> float:
     return int(sizes[0]) / 1024 if sizes else 0.0
 
 
-def measure(program: Path, streams: int, nice: int) -> list[float]:
+def measure(program: Path, streams: int, *, realtime: bool) -> list[float]:
     """Run one size; return the numbers of a line of the table."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        pod = Pod(program, streams, nice)
-        rss = generate(pod.url, streams, folder, nice)
+        pod = Pod(program, streams, realtime=realtime)
+        rss = generate(pod.url, streams, folder, realtime=realtime)
         known = pod.end()
         rows, _ = read_rows(RunFolder(folder / "run"))
         (said,) = RunFolder(folder / "run").read_testimonies()
@@ -180,13 +181,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("streams", nargs="*", type=int, default=[50, 200, 500, 1000])
     parser.add_argument("--repeat", type=int, default=1, help="runs of each size; medians are told")
-    parser.add_argument("--nice", type=int, default=0, help="below 0: others give way (root)")
+    parser.add_argument("--realtime", action="store_true", help="others give way (as root)")
     given = parser.parse_args()
     print("| " + " | ".join(HEADS) + " |\n" + "|---" * len(HEADS) + "|")
     with tempfile.TemporaryDirectory() as name:
         program = compiled(Path(name))
         for streams in given.streams:
-            found = [measure(program, streams, given.nice) for _ in range(given.repeat)]
+            found = [
+                measure(program, streams, realtime=given.realtime) for _ in range(given.repeat)
+            ]
             print(line(streams, list(np.median(np.array(found), axis=0))), flush=True)
     print(f"load average {os.getloadavg()[0]:.1f}, {given.repeat} runs of each")
 

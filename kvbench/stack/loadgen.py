@@ -8,10 +8,13 @@ Its exit code says whether every planned turn has its row.
 
 from __future__ import annotations
 
+import re
 import socket
 import sys
 from pathlib import Path
 from typing import Literal
+
+_COMPLAINT = re.compile(r"/ERROR/kvbench: (.*)")
 
 LOCUSTFILE = Path(__file__).parents[1] / "load" / "locustfile.py"
 
@@ -21,6 +24,11 @@ def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port: int = free.getsockname()[1]
     return port
+
+
+def complaints(log: str) -> list[str]:
+    """Return what the load generator says is wrong, in its own sentences, out of its log."""
+    return list(dict.fromkeys(_COMPLAINT.findall(log)))
 
 
 def locust_command(

@@ -42,7 +42,7 @@ from kvbench.records.warm import refuse_warm
 from kvbench.report.page import build_report
 from kvbench.stack.abort import Abort, GateAbortError
 from kvbench.stack.decisions import DecisionWatch
-from kvbench.stack.loadgen import free_port, locust_command
+from kvbench.stack.loadgen import complaints, free_port, locust_command
 from kvbench.stack.preflight import notes as preflight_notes
 from kvbench.stack.preflight import problems, refusal
 from kvbench.stack.probe import probe
@@ -335,9 +335,11 @@ def _drive(prepared: Prepared, watch: Watch, check: Callable[[], None]) -> None:
         watch.update(tail)
         if code := child.poll():
             blame = {1: KvbenchError, 2: InputError, 3: TargetError}
+            said = complaints(child.log.read_text(errors="replace"))
             raise blame.get(code, InvalidMeasurementError)(
                 f"the load generator ended with {code} after {tail.rows} of "
-                f"{len(prepared.plan.turns)} turns{child.tail()}",
+                f"{len(prepared.plan.turns)} turns"
+                + ("".join(f"\n    {one}" for one in said) or child.tail()),
                 hint=f"every row so far is kept: {folder.path}; its log: {child.log}",
             )
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from kvbench.load.settings import OPTIONS, Settings
-from kvbench.stack.loadgen import LOCUSTFILE, locust_command
+from kvbench.stack.loadgen import LOCUSTFILE, complaints, locust_command
 
 
 def given(command):
@@ -62,3 +62,14 @@ def test_workers_meet_on_loopback():
     assert not any("master" in word or "processes" in word for word in one)
     assert {"--processes": "2", "--master-bind-host": "127.0.0.1"}.items() <= given(two).items()
     assert (given(two)["--master-port"], given(two)["--master-bind-port"]) == ("77", "77")
+
+
+def test_what_is_wrong_is_found_in_the_log_once_and_in_its_own_words():
+    """Among Locust's tables, which come last."""
+    log = (
+        "[2026-11-30 00:48:59,1] vm/ERROR/kvbench: rows.jsonl: cannot write rows: full\n"
+        "[2026-11-30 00:48:59,2] vm/ERROR/kvbench: rows.jsonl: cannot write rows: full\n"
+        "[2026-11-30 00:48:59,2] vm/WARNING/kvbench: rows are in runs/x\nType     Name   # reqs\n"
+    )
+    assert complaints(log) == ["rows.jsonl: cannot write rows: full"]
+    assert complaints("Type     Name   # reqs\n") == []

@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from kvbench.records.evidence import read_evidence
 from kvbench.records.reader import read_frame
 from kvbench.records.run import RunFolder
 from kvbench.stack.local import LocalStack
@@ -248,3 +249,68 @@ def test_the_demo_compares_two_policies_and_leaves_nothing_running(tmp_path):
     assert frames[1]["policy"].unique() == ["prefix_cost"]
     assert out.count("rows     runs/") == 2
     assert "round_robin" in (second / "report.html").read_text()
+
+
+@pytest.mark.stack
+def test_a_full_disk_says_so_and_stops_the_run(stack, tmp_path):
+    """Whose disk it is is nobody else's fault; what was written stays."""
+    (tmp_path / "long.yaml").write_text(LONG)
+    process = kvbench("run", "long.yaml", "--target", stack.url, cwd=tmp_path)
+    wait_for_rows(process, tmp_path, 10)
+    (locust,) = children(process)
+    (rows,) = only_run(tmp_path).rows_paths()
+    full = rows.stat().st_size + 100
+    locust.rlimit(psutil.RLIMIT_FSIZE, (full, full))
+    code, _, err = finish(process)
+    assert code == 2
+    assert "cannot write rows: " in err
+    frame, damage = read_frame(only_run(tmp_path))
+    assert len(frame) >= 10
+    assert damage.broken <= 1
+    assert only_run(tmp_path).read_manifest().state == "failed"
+
+
+@pytest.mark.stack
+def test_a_run_whose_parent_is_killed_has_all_its_rows_and_is_not_taken_for_a_measurement(
+    stack, tmp_path
+):
+    """The load generator ends by itself, and what was never sent is said so."""
+    (tmp_path / "long.yaml").write_text(LONG)
+    process = kvbench("run", "long.yaml", "--target", stack.url, cwd=tmp_path)
+    wait_for_rows(process, tmp_path, 10)
+    started = children(process)
+    process.kill()
+    process.communicate()
+    assert psutil.wait_procs(started, timeout=30)[1] == []
+    folder = only_run(tmp_path)
+    evidence = read_evidence(folder)
+    assert len(evidence.frame) == 600
+    assert folder.read_manifest().state == "running"
+    assert evidence.reasons[0] == "the run has not ended, or was killed before it could say so"
+
+
+@pytest.mark.stack
+def test_a_run_on_two_processes_is_one_run(stack, tmp_path):
+    """As `--processes` asks for: one folder, each turn once, both workers' testimonies."""
+    (tmp_path / "small.yaml").write_text(WORKLOAD)
+    asked = ("run", "small.yaml", "--target", stack.url, "--processes", "2")
+    code, out, err = finish(kvbench(*asked, cwd=tmp_path))
+    assert (code, err) == (0, "")
+    frame, damage = read_frame(only_run(tmp_path))
+    assert (list(frame["index"]), damage.sentences()) == (list(range(30)), [])
+    assert "load     2 workers, at most " in out
+
+
+@pytest.mark.stack
+def test_the_same_plan_without_a_salt_is_refused_the_second_time(stack, tmp_path):
+    """It would hit what it left itself; who wants that says so."""
+    (tmp_path / "small.yaml").write_text(WORKLOAD)
+    asked = ("run", "small.yaml", "--target", stack.url, "--isolation", "none")
+    assert finish(kvbench(*asked, cwd=tmp_path))[0] == 0
+    first = only_run(tmp_path)
+    code, _, err = finish(kvbench(*asked, cwd=tmp_path))
+    assert code == 2
+    assert f"{first.id} sent this very plan to {stack.url}" in err
+    code, _, err = finish(kvbench(*asked, "--warm", cwd=tmp_path))
+    assert (code, err) == (0, "")
+    assert len(list((tmp_path / "runs").iterdir())) == 2
