@@ -32,9 +32,11 @@ def _pair(
     short: str, what: str, objective: Objective, settings: Settings, panel: str
 ) -> tuple[Alert, Alert]:
     """Return the page and the ticket for one objective."""
-    speeds: tuple[tuple[str, Literal["critical", "warning"], tuple[Burn, ...]], ...] = (
-        ("Fast", "critical", settings.windows.fast_burns),
-        ("Slow", "warning", settings.windows.slow_burns),
+    windows = settings.windows
+    speeds: tuple[tuple[str, Literal["critical", "warning"], tuple[Burn, ...], float], ...] = (
+        ("Fast", "critical", windows.fast_burns, 0),
+        # a window of days that holds minutes of data yet is not to be believed at once
+        ("Slow", "warning", windows.slow_burns, windows.past_s),
     )
     fast, slow = (
         Alert(
@@ -48,11 +50,11 @@ def _pair(
                 f"burns {speed.lower()}."
             ),
             expression=_burning(short.lower(), objective, burns, settings),
-            for_s=0,
+            for_s=for_s,
             board="Latency",
             panel=panel,
         )
-        for speed, severity, burns in speeds
+        for speed, severity, burns, for_s in speeds
     )
     return fast, slow
 

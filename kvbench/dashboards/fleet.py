@@ -140,7 +140,7 @@ def _alerts() -> Panel:
         "What fires now. Each alert's annotations lead to its runbook and to the panel that "
         "shows it.",
         "short",
-        (Query(f"max by ({labels}) ({queries.ALERTS})", "on"),),
+        (Query(f"max by ({labels}) ({queries.ALERTS})", "Firing"),),
         kind="table",
         width=24,
         height=5,
