@@ -30,6 +30,12 @@ def simulate(
     policy: Annotated[
         str, typer.Option(help=f"Which pod gets a request: {', '.join(NAMES)}.")
     ] = DEFAULT,
+    events: Annotated[
+        bool,
+        typer.Option(
+            "--events", help="The policy hears the pods' KV events: it knows what each holds."
+        ),
+    ] = False,
     serial: Annotated[
         bool, typer.Option("--serial", help="Send each request when the one before has ended.")
     ] = False,
@@ -116,6 +122,7 @@ def simulate(
         request_s=device.request_s,
         request_token_s=device.request_token_s,
         join_s=join,
+        events=events,
     )
     run = play(script, fleet, _mode(script, serial=serial, batch=batch))
     _write(run, rows)

@@ -14,8 +14,8 @@ What happens at the same moment happens in this order: steps end and hand out th
 arrive, engines see them (later, where a profile says what a request costs before it reaches the
 engine), steps begin. The policy learns what a live router tells it: a placement when it decides,
 the first token when its step ends, the outcome with the last token. It sees no pod's cache, only
-what it has learned of it. Where there is one pod there is nothing to choose, and no policy is
-asked.
+what it has learned of it, unless it hears events (`Fleet.events`). Where there is one pod there is
+nothing to choose, and no policy is asked.
 
 Rows come in the order of the script: one that is done waits for those before it.
 """
@@ -27,6 +27,8 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+import msgspec
+
 from kvbench.engine.values import EngineRequest
 from kvbench.errors import InputError
 from kvbench.oracle.pod import VirtualPod
@@ -37,7 +39,7 @@ from kvbench.policies.names import DEFAULT
 from kvbench.policies.table import make_policy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from kvbench.engine.timing import StepTime
     from kvbench.engine.values import EngineConfig, TokenOutput
@@ -63,6 +65,8 @@ class Fleet:
         policy: Who chooses among them.
         seed: Of the policy's chance.
         skip: Whether steps in which everybody decodes are computed in one go; it changes nothing.
+        events: Whether the policy hears the pods' KV events, at once and without loss: policies
+            that can use an index know what each pod holds.
     """
 
     pods: int
@@ -74,6 +78,7 @@ class Fleet:
     request_s: float = 0.0
     request_token_s: float = 0.0
     join_s: float = 0.0
+    events: bool = False
 
 
 @dataclass(slots=True)
@@ -91,6 +96,19 @@ class _Flight:
     first_token: float | None = None
 
 
+class _Index:
+    """What pods hold, as an index knows it to which all events have come."""
+
+    def __init__(self, pods: dict[str, VirtualPod]) -> None:
+        self._pods = pods
+
+    def match(self, hashes: Sequence[int], block_size: int, pods: Sequence[str]) -> dict[str, int]:  # noqa: ARG002 - all pods have blocks of one size
+        """Return how many of the blocks each of `pods` holds."""
+        return {
+            name: len(self._pods[name].engine.pool.lookup(hashes, len(hashes))) for name in pods
+        }
+
+
 class Play:
     """A script being played; iterate over it for rows, once.
 
@@ -105,10 +123,11 @@ class Play:
         self._script = script
         self._fleet = fleet
         self._mode = mode
-        self._policy = make_policy(fleet.policy, fleet.seed)
         self._pods = {
             name: VirtualPod(name, fleet.config, fleet.time, skip=fleet.skip) for name in names
         }
+        index = _Index(self._pods) if fleet.events else None
+        self._policy = make_policy(fleet.policy, fleet.seed, index)
         self._states = [pod.state for pod in self._pods.values()]
         self._tally = Tally(script.name, fleet.policy, names)
         self._flights: dict[str, _Flight] = {}
@@ -213,6 +232,10 @@ class Play:
             prompt_tokens=request.prompt_tokens,
             session=request.session,
         )
+        if self._fleet.events:
+            size = self._fleet.config.block_size
+            usable = tuple(layout.chain.hashes[: (request.prompt_tokens - 1) // size])
+            route = msgspec.structs.replace(route, hashes=usable, hash_tokens=size)
         states = self._states[:-1] if now < self._fleet.join_s else self._states
         if len(states) == 1:
             decision = Decision(states[0].name, self._policy.name, "only", 0, ())

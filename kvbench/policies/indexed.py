@@ -7,11 +7,12 @@ Stale truth is not used: it errs without bounds, where an estimate errs little.
 Events tell of a block when it has been computed, which may be seconds after the request that will
 compute it was routed. Until then the block is *promised*: taken for present on the pod that the
 request was sent to, or a hundred requests with one prefix would each look for an empty pod. A
-promise lasts while its request is under way, and two seconds beyond, by when its events have come.
+promise lasts while its request is under way, and until its events have come: two seconds at most.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -44,25 +45,21 @@ class _Promises:
     """Blocks that a pod will have, and until when that is taken for granted."""
 
     until: dict[int, float] = field(default_factory=dict)
-    made: deque[tuple[float, Sequence[int]]] = field(default_factory=deque)
+    leaving: deque[tuple[float, Sequence[int]]] = field(default_factory=deque)
 
-    def make(self, blocks: Sequence[int], until: float) -> None:
-        """Promise blocks."""
-        self.until.update(dict.fromkeys(blocks, until))
-        self.made.append((until, blocks))
-
-    def shorten(self, blocks: Sequence[int], made_until: float, until: float) -> None:
+    def end(self, blocks: Sequence[int], made_until: float, until: float) -> None:
         """Let blocks expire at `until`, unless they have been promised again since."""
         for block in blocks:
             if self.until.get(block) == made_until:
                 self.until[block] = until
+        self.leaving.append((until, blocks))
 
     def drop(self, now: float) -> None:
         """Forget what has expired."""
-        while self.made and self.made[0][0] <= now:
-            for block in self.made.popleft()[1]:
-                if self.until.get(block, now) <= now:
-                    self.until.pop(block, None)
+        while self.leaving and self.leaving[0][0] <= now:
+            for block in self.leaving.popleft()[1]:
+                if self.until.get(block, math.inf) <= now:
+                    del self.until[block]
 
     def extend(self, blocks: Sequence[int], held: int, now: float) -> int:
         """Return how many blocks will be there, if the first `held` are."""
@@ -119,22 +116,36 @@ class IndexedPrefixes:
             return
         identity, held = self._latest
         known = held.get(pod, 0) if identity == request.id else 0
+        self._expire(now)
         blocks, until = request.hashes[known:], now + _LONGEST_S
-        promises = self._promises.setdefault(pod, _Promises())
-        promises.drop(now)
         if blocks:
-            promises.make(blocks, until)
+            promises = self._promises.setdefault(pod, _Promises())
+            promises.until.update(dict.fromkeys(blocks, until))
             self._under_way[request.id] = (pod, blocks, until)
+
+    def _expire(self, now: float) -> None:
+        """End the promises of requests that were never heard of again; forget what has expired."""
+        while self._under_way:
+            oldest = next(iter(self._under_way))
+            pod, blocks, until = self._under_way[oldest]
+            if until > now:
+                break
+            del self._under_way[oldest]
+            if pod in self._promises:
+                self._promises[pod].end(blocks, until, now)
+        for promises in self._promises.values():
+            promises.drop(now)
 
     def finished(self, request: RouteRequest, decision: Decision, outcome: Outcome) -> None:
         """Let the promises of a request expire; let the estimate learn, where it was used."""
         pod, blocks, made_until = self._under_way.pop(request.id, ("", (), 0.0))
-        promises = self._promises.get(pod)
+        promises, size = self._promises.get(pod), request.hash_tokens
         if promises is not None:
-            until = self._now + _GRACE_S
-            promises.shorten(blocks, made_until, until)
-            promises.made.append((until, blocks))
-        size = request.hash_tokens
+            # A chain of one block: has the last of them come, so have all.
+            come = self._index.match(blocks[-1:], size, [pod]).get(pod)
+            promises.end(blocks, made_until, self._now if come else self._now + _GRACE_S)
+            if come:
+                promises.drop(self._now)
         if not size or decision.pod not in self._index.match((), size, [decision.pod]):
             self._estimate.finished(_coarse(request), decision, outcome)
 

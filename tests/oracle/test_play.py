@@ -150,6 +150,18 @@ def test_a_prefix_policy_keeps_conversations_together_where_round_robin_scatters
     assert together.hit_rate <= together.ceiling
 
 
+@pytest.mark.parametrize("policy", ["prefix_cost", "prefix_precise"])
+def test_a_policy_that_hears_events_predicts_to_the_token(policy):
+    """One at a time, caches that hold a fifth of it; without events it can only estimate."""
+    script = script_of(CHAT)
+    fleet = fleet_of(pods=2, blocks=100, policy=policy, seed=2)
+    rows, _ = played(script, replace(fleet, events=True), "serial")
+    assert all(row.predicted_tokens == row.cached_tokens for row in rows)
+    assert sum(row.cached_tokens for row in rows) > 0
+    estimated, _ = played(script, fleet, "serial")
+    assert any(row.predicted_tokens != row.cached_tokens for row in estimated)
+
+
 def test_a_turn_is_sent_when_the_turn_before_has_ended_and_the_pause_is_over():
     """Within a session; the first turn comes at its own time."""
     script = script_of(CHAT)

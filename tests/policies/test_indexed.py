@@ -74,6 +74,18 @@ def test_a_promise_ends_soon_after_its_request():
     assert prefixes.matched_tokens(request("look"), ["a"], 12.5) == [0]
 
 
+def test_a_promise_whose_events_have_come_is_void_at_once():
+    """From then on the index knows better: what it has no more was evicted."""
+    known = Known(a=0)
+    prefixes = IndexedPrefixes(known)
+    prefixes.matched_tokens(request(), ["a"], 0.0)
+    prefixes.placed(request(), "a", 0.0)
+    known.held["a"] = 10
+    prefixes.finished(request(), decided("a", 0), Outcome(1.0, 165, 0))
+    known.held["a"] = 4
+    assert prefixes.matched_tokens(request("look"), ["a"], 0.0) == [4 * BLOCK]
+
+
 def test_a_promise_that_another_request_has_made_again_holds():
     """The first has ended, the second is under way."""
     prefixes = IndexedPrefixes(Known(a=0))
@@ -90,6 +102,7 @@ def test_a_promise_of_which_nothing_is_heard_ends_too():
     assert prefixes.matched_tokens(request("look"), ["a"], 121.0) == [0]
     prefixes.placed(request("late", first=500), "a", 200.0)
     assert len(prefixes._promises["a"].until) == 10
+    assert len(prefixes._under_way) == 1
 
 
 def test_the_estimate_learns_only_where_it_was_used():
