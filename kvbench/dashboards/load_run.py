@@ -50,7 +50,7 @@ def board(late_s: float) -> Board:
         "Is the run valid, what does it send, and what comes back?",
         (
             Row("", _numbers(late_s)),
-            Row("Is it valid", (_lateness(), _generator(), _outcomes())),
+            Row("Is it valid", (_rates(), _lateness(), _generator(), _outcomes())),
             Row("What comes back", (_ttft(), _itl(), _hits())),
             Row("Where it goes", (_turns(), _in_flight(), _tokens())),
             Row("Are the answers any good", (_degenerate(), _by_context())),
@@ -120,6 +120,22 @@ def _numbers(late_s: float) -> tuple[Panel, ...]:
     )
 
 
+def _rates() -> Panel:
+    return Panel(
+        "Intended and achieved rate",
+        "Turns per second whose time has come, and those that were sent. Where the second falls "
+        "behind, turns are held back and the load is not the one that was planned.",
+        "reqps",
+        (
+            Query(_sum(load.DUE_TURNS), "intended", GREY, dashed=True),
+            Query(_sum(load.BEGUN_TURNS), "achieved", GREEN),
+        ),
+        width=6,
+        needs="load",
+        idle="no run",
+    )
+
+
 def _lateness() -> Panel:
     return Panel(
         "Lateness",
@@ -129,6 +145,7 @@ def _lateness() -> Panel:
             Query(_percentile(share, load.LATENESS), f"p{share * 100:g}", colour)
             for share, colour in QUANTILES
         ),
+        width=6,
         needs="load",
         idle="no run",
         least=None,
@@ -143,6 +160,7 @@ def _generator() -> Panel:
         "worker is a late one.",
         "percentunit",
         (Query(_sum(load.CPU, by="worker"), "CPU of worker {{worker}}"),),
+        width=6,
         needs="load",
         idle="no run",
     )
@@ -155,6 +173,7 @@ def _outcomes() -> Panel:
         "reqps",
         (Query(f"{_sum(load.FILED_TURNS, by='outcome')} > 0", "{{outcome}}"),),
         kind="stack",
+        width=6,
         needs="load",
         idle="no run",
     )

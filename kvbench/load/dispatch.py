@@ -193,6 +193,7 @@ class Dispatcher:
         if self._stopped:
             return
         for due, turn in self._schedule.take(self._now() + ROUNDING):
+            self._witness.due += 1
             if self._in_flight < self._max_in_flight:
                 self._send(due, turn)
             else:
@@ -211,6 +212,7 @@ class Dispatcher:
             self._ready_bytes -= len(request)
             self._ready_timed -= turn.at is not None
         self._in_flight += 1
+        self._witness.begun += 1
         self._witness.opened(self._in_flight)
         reply = self._open[turn.index] = self._desk.reply()
         self._sender.post(request, reply, partial(self._on_end, due, turn))

@@ -55,6 +55,9 @@ class LoadCollector(Collector):
         yield _gauge(load.RUNNING, {(): float(live.running)})
         yield _gauge(load.PLANNED_TURNS, {(): live.planned})
         yield _counter(load.FILED_TURNS, {(k,): n for k, n in total.outcomes.items()})
+        workers = live.workers.values()
+        yield _counter(load.DUE_TURNS, {(): sum(worker.due for worker in workers)})
+        yield _counter(load.BEGUN_TURNS, {(): sum(worker.begun for worker in workers)})
         yield _gauge(load.IN_FLIGHT, {(): live.in_flight})
         for metric, field in (
             (load.SENT_TURNS, "turns"),
@@ -74,9 +77,9 @@ class LoadCollector(Collector):
         yield _counter(load.JUDGED, {(c,): total.judged.get(c, 0) for c in CONTEXTS})
         found = {(k, c): total.degenerate.get((k, c), 0) for k in KINDS for c in CONTEXTS}
         yield _counter(load.DEGENERATE, {(k, c): n for (k, c), n in found.items()})
-        workers = live.workers.items()
-        yield _counter(load.CPU, {(name,): worker.cpu_s for name, worker in workers})
-        yield _gauge(load.LOOP_DELAY, {(name,): worker.loop_delay_s for name, worker in workers})
+        named = live.workers.items()
+        yield _counter(load.CPU, {(name,): worker.cpu_s for name, worker in named})
+        yield _gauge(load.LOOP_DELAY, {(name,): worker.loop_delay_s for name, worker in named})
 
 
 def exposition(live: Live) -> bytes:

@@ -107,7 +107,11 @@ class Live:
         self.total.merge(tally)
         self._delta.merge(tally.all)
         self.workers[worker] = Tally(
-            in_flight=tally.in_flight, cpu_s=tally.cpu_s, loop_delay_s=tally.loop_delay_s
+            due=tally.due,
+            begun=tally.begun,
+            in_flight=tally.in_flight,
+            cpu_s=tally.cpu_s,
+            loop_delay_s=tally.loop_delay_s,
         )
 
     @property

@@ -137,6 +137,7 @@ class Player:
         telling.next_at = self._clock.now() + TELL_SECONDS
         if witness is None:
             return
+        tally.due, tally.begun = witness.due, witness.begun
         tally.in_flight = witness.in_flight
         tally.loop_delay_s, witness.recent_delay = witness.recent_delay, 0.0
         tally.cpu_s = time.process_time()

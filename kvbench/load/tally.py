@@ -117,6 +117,8 @@ class Tally(msgspec.Struct, omit_defaults=True):
         outcomes: Rows by kind of error; "ok" for none.
         judged: Answers that were judged, by `records.schema.Context`.
         degenerate: Of these, by kind and then context, those that something is wrong with.
+        due: Turns whose time has come since the run began.
+        begun: Of these, turns that were sent.
         in_flight: Turns open now.
         cpu_s: CPU seconds of the process since it began.
         loop_delay_s: Latest that a timer fired since it was last told.
@@ -128,6 +130,8 @@ class Tally(msgspec.Struct, omit_defaults=True):
     outcomes: dict[str, int] = msgspec.field(default_factory=dict)
     judged: dict[Context, int] = msgspec.field(default_factory=dict)
     degenerate: dict[tuple[Degeneration, Context], int] = msgspec.field(default_factory=dict)
+    due: int = 0
+    begun: int = 0
     in_flight: int = 0
     cpu_s: float = 0.0
     loop_delay_s: float = 0.0

@@ -18,6 +18,8 @@ class Witness:
     Attributes:
         in_flight: Turns open now.
         recent_delay: Latest that a timer fired since somebody set this back to 0.
+        due: Turns whose time has come.
+        begun: Of these, turns that were sent.
     """
 
     def __init__(self) -> None:
@@ -29,6 +31,7 @@ class Witness:
         self._max_in_flight = 0
         self.in_flight = 0
         self.recent_delay = 0.0
+        self.due = self.begun = 0
         self._cpu = time.process_time()
         self._wall = time.monotonic()
 

@@ -32,6 +32,14 @@ FILED_TURNS = Metric(
 SENT_TURNS = Metric(
     "kvbench_load_sent_turns_total", "counter", "Turns sent and ended, by the pod.", ("pod",)
 )
+DUE_TURNS = Metric(
+    "kvbench_load_due_turns_total", "counter", "Turns whose time has come: the intended rate."
+)
+BEGUN_TURNS = Metric(
+    "kvbench_load_begun_turns_total",
+    "counter",
+    "Of these, turns that were sent: the achieved rate.",
+)
 IN_FLIGHT = Metric("kvbench_load_in_flight", "gauge", "Turns sent and not yet ended.")
 PROMPT_TOKENS = Metric(
     "kvbench_load_prompt_tokens_total",
@@ -105,6 +113,8 @@ METRICS: tuple[Metric, ...] = (
     PLANNED_TURNS,
     FILED_TURNS,
     SENT_TURNS,
+    DUE_TURNS,
+    BEGUN_TURNS,
     IN_FLIGHT,
     PROMPT_TOKENS,
     CACHED_TOKENS,

@@ -88,6 +88,17 @@ def test_a_turn_that_finds_no_room_is_sent_late_and_keeps_its_intended_time():
     assert stage.witness.testify(0).lateness_max_s == 1.8
 
 
+def test_a_turn_that_is_held_back_is_due_and_not_begun():
+    """The intended rate runs ahead of the achieved one."""
+    stage = Stage(conversations(3, 1, every=0.1, think=0.0), max_in_flight=1)
+    seen = []
+    stage.witness.opened = lambda _: seen.append((stage.witness.due, stage.witness.begun))
+    stage.run()
+    assert seen[0] == (1, 1)
+    assert (3, 1) in seen
+    assert (stage.witness.due, stage.witness.begun) == (3, 3)
+
+
 def test_lateness_of_punctual_turns_is_zero():
     """On a clock that only moves when nothing is to be done."""
     stage = Stage(conversations(5, 2, every=0.3, think=0.1)).run()

@@ -2,6 +2,7 @@
 
 from fakes_live import live, row, tally
 
+from kvbench.load.exposition import exposition
 from kvbench.load.live import MOST_POINTS
 
 
@@ -18,6 +19,20 @@ def test_workers_are_added_up_and_what_is_of_the_moment_is_the_last_word():
     assert shown["all"]["turns"] == 4
     assert [line["name"] for line in shown["turns"]] == ["turn 1"]
     assert [line["name"] for line in shown["pods"]] == ["a"]
+
+
+def test_intended_and_achieved_turns_are_those_of_all_workers():
+    """Each worker says how many it has had since the run began."""
+    first, second, later = tally(row()), tally(row()), tally(row())
+    first.due, second.due, later.due = 5, 7, 9
+    first.begun, second.begun, later.begun = 5, 6, 8
+    run = live(first, second)
+    run.hear("0", later)
+
+    text = exposition(run).decode()
+
+    assert "kvbench_load_due_turns_total 16.0" in text
+    assert "kvbench_load_begun_turns_total 14.0" in text
 
 
 def test_a_point_has_the_turns_since_the_last_one():
