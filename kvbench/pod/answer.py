@@ -18,12 +18,16 @@ from array import array
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from kvbench.seeds import rng
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kvbench.pod.faults import Illness
     from kvbench.text.compose import Composer
 
 _STRIDE = 64  # words drawn at once
+_FEW = 10  # words that a salad is made of
 
 SHORTEST, LONGEST = 128, 511
 """Natural lengths of answers, in tokens, the end included; equally likely."""
@@ -58,10 +62,14 @@ class Answer:
         after: What its first word stands after; decides its token, and whether a space is said.
         end: How many tokens there are, with the last one ending it; None: as many as are asked for.
         end_id: The token that ends it.
-        degenerate: Whether to say the first word over and over.
+        degenerate: In which way it is to be ill, None if it is not.
+        echoed: For an echo: tokens of the prompt, and the text that each of them adds.
     """
 
-    __slots__ = ("_after", "_composer", "_degenerate", "_end_id", "_ids", "_key", "_last", "_words")
+    __slots__ = (
+        "_after", "_composer", "_degenerate", "_echoed", "_end_id", "_ids", "_key", "_last",
+        "_words",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -71,14 +79,16 @@ class Answer:
         after: After,
         end: int | None = None,
         end_id: int | None = None,
-        degenerate: bool = False,
+        degenerate: Illness | None = None,
+        echoed: Sequence[tuple[int, str]] = (),
     ) -> None:
         self._composer = composer
         self._key = key
         self._after = after
         self._last = end - 1 if end is not None and end_id is not None else sys.maxsize
         self._end_id = end_id or 0
-        self._degenerate = degenerate
+        self._degenerate = degenerate if echoed or degenerate != "echo" else "loop"
+        self._echoed = echoed
         self._ids: list[int] = []
         self._words: list[str] = []
 
@@ -93,14 +103,22 @@ class Answer:
     def text(self, index: int) -> str:
         """Return what token number `index` adds to the text."""
         word = self._words[index]
+        if self._degenerate == "echo":
+            return word
         return word if index == 0 and self._after != After.WORD else " " + word
 
     def _draw(self) -> None:
         """Draw the next words."""
+        if self._degenerate == "echo":
+            self._ids += [token for token, _ in self._echoed]
+            self._words += [text for _, text in self._echoed]
+            return
         key = f"{self._key}\x1f{0 if self._degenerate else len(self._ids) // _STRIDE}"
         ids, words = self._composer.pieces(key, _STRIDE)
-        if self._degenerate:
-            ids, words = ids[:1] * _STRIDE, words[:1] * _STRIDE
+        if self._degenerate is not None:
+            few = 1 if self._degenerate == "loop" else _FEW
+            chosen = rng(0, self._key, len(self._ids)).choices(range(few), k=_STRIDE)
+            ids, words = [ids[n] for n in chosen], [words[n] for n in chosen]
         if not self._ids:
             ids[0] = self._composer.opening_ids(key)[self._after]
         self._ids += ids

@@ -10,7 +10,7 @@ A fault is written `kind:key=value,…`:
 | `cut` | a stream ends without its end | `after` (tokens, 0), `rate`, `nth` |
 | `stall` | a stream pauses | `after` (tokens, 0), `seconds` (5), `rate`, `nth` |
 | `pin` | a stream stays open and its blocks in use until its client leaves | `rate`, `nth` |
-| `degenerate` | an answer repeats its first word | `rate`, `nth` |
+| `degenerate` | an answer is ill | `kind` (loop; salad, echo), `rate`, `nth` |
 | `drop-events` | KV events are numbered and not sent | `rate` |
 
 `rate` is a probability (1 if not given), `nth` picks one request by its number, from 1. Which
@@ -20,7 +20,7 @@ requests a rate meets is decided by the seed and the request's number.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from kvbench.errors import InputError
 from kvbench.seeds import rng
@@ -35,10 +35,14 @@ _KEYS = {
     "cut": {"after", "rate", "nth"},
     "stall": {"after", "seconds", "rate", "nth"},
     "pin": {"rate", "nth"},
-    "degenerate": {"rate", "nth"},
+    "degenerate": {"kind", "rate", "nth"},
     "drop-events": {"rate"},
 }
-_TYPES = {"rate": float, "nth": int, "after": int, "seconds": float, "status": int}
+_TYPES = {"rate": float, "nth": int, "after": int, "seconds": float, "status": int, "kind": str}
+
+Illness: TypeAlias = Literal["loop", "salad", "echo"]
+ILLNESSES: tuple[Illness, ...] = ("loop", "salad", "echo")
+"""`kind` of a degenerate answer: one word over and over, ten words in any order, the prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,7 @@ class Fault:
     after: int = 0
     seconds: float = 5.0
     status: int = 500
+    illness: Illness = "loop"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +67,7 @@ class Trouble:
         cut_after: Tokens after which its stream is cut.
         stall_after: Tokens after which its stream pauses.
         stall_s: For how long, seconds.
-        degenerate: Whether its answer is degenerate.
+        degenerate: In which way its answer is degenerate, None if it is not.
         pins: Whether its blocks stay in use until its client leaves.
     """
 
@@ -70,7 +75,7 @@ class Trouble:
     cut_after: int | None = None
     stall_after: int | None = None
     stall_s: float = 0.0
-    degenerate: bool = False
+    degenerate: Illness | None = None
     pins: bool = False
 
 
@@ -87,14 +92,14 @@ def parse_fault(text: str) -> Fault:
             where="fault",
             hint='faults are written "cut:after=5,rate=0.1"',
         )
-    values: dict[str, float] = {}
+    values: dict[str, float | str] = {}
     for pair in filter(None, rest.split(",")):
         name, _, value = pair.partition("=")
         if name not in _KEYS[kind]:
             known = ", ".join(sorted(_KEYS[kind])) or "none"
             raise InputError(f"{kind}: expected keys {known}, got {name!r}", where="fault")
         try:
-            values[name] = _TYPES[name](value)
+            values["illness" if name == "kind" else name] = _TYPES[name](value)
         except ValueError:
             raise InputError(
                 f"{kind}: {name}: expected a number, got {value!r}", where="fault"
@@ -108,6 +113,11 @@ def _checked(fault: Fault) -> Fault:
         raise InputError(f"{fault.kind}: rate: expected 0 to 1, got {fault.rate}", where="fault")
     if min(fault.nth, fault.after, fault.seconds) < 0:
         raise InputError(f"{fault.kind}: expected no negative numbers", where="fault")
+    if fault.illness not in ILLNESSES:
+        raise InputError(
+            f"{fault.kind}: kind: expected one of {', '.join(ILLNESSES)}, got {fault.illness!r}",
+            where="fault",
+        )
     if not 400 <= fault.status <= 599:
         raise InputError(f"{fault.kind}: status: expected 400 to 599, got {fault.status}")
     return fault
@@ -140,7 +150,7 @@ class Faults:
             cut_after=cut.after if cut else None,
             stall_after=stall.after if stall else None,
             stall_s=stall.seconds if stall else 0.0,
-            degenerate="degenerate" in hit,
+            degenerate=hit["degenerate"].illness if "degenerate" in hit else None,
             pins="pin" in hit,
         )
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -336,6 +336,7 @@ class Pod:
             end=end,
             end_id=self._end_id,
             degenerate=trouble.degenerate,
+            echoed=self._echoed(prompt[:max_tokens]) if trouble.degenerate == "echo" else (),
         )
         ends = set(ask.stop_token_ids)
         if end is not None and self._end_id is not None:
@@ -358,6 +359,11 @@ class Pod:
             echo=self._echo(ask, index // ask.n),
             mute=echo_only,
         )
+
+    def _echoed(self, tokens: Sequence[int]) -> list[tuple[int, str]]:
+        """Return tokens of a prompt, and the text that each of them adds."""
+        decoder = self.config.tokenizer.stream_decoder()
+        return [(token, decoder.push(token)) for token in tokens]
 
     def _echo(self, ask: Ask, place: int) -> str:
         """Return what stands before an answer that echoes its prompt."""

@@ -12,6 +12,7 @@ def test_a_fault_is_written_as_a_kind_and_its_keys():
     """Keys that are left out have their defaults."""
     assert parse_fault("cut:after=5,rate=0.1") == Fault("cut", after=5, rate=0.1)
     assert parse_fault("degenerate") == Fault("degenerate")
+    assert parse_fault("degenerate:kind=echo,nth=3") == Fault("degenerate", nth=3, illness="echo")
 
 
 @pytest.mark.parametrize(
@@ -23,6 +24,7 @@ def test_a_fault_is_written_as_a_kind_and_its_keys():
         ("cut:after=x", "cut: after: expected a number, got 'x'"),
         ("cut:rate=2", "cut: rate: expected 0 to 1, got 2.0"),
         ("error:status=200", "error: status: expected 400 to 599, got 200"),
+        ("degenerate:kind=flu", "degenerate: kind: expected one of loop, salad, echo, got 'flu'"),
         ("stall:seconds=-1", "stall: expected no negative numbers"),
     ],
 )

@@ -10,13 +10,16 @@ from pathlib import Path
 
 import openai
 import pytest
-from fakes_pod import TOKENIZER, RunningPod, make_config, read_stream, running_pod
+from fakes_pod import TOKENIZER, RunningPod, make_config, read_stream, running_pod, tokenizer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from wire import connected, run, scene, until
 
 from kvbench.clock import WallClock
 from kvbench.openai.stream import StreamFold
+from kvbench.pod.faults import ILLNESSES
+from kvbench.text.compose import Composer
+from kvbench.text.degeneration import degeneration
 from kvbench.text.tokenizer import Tokenizer
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -434,6 +437,20 @@ async def test_an_ordered_degenerate_answer_repeats_itself():
     async with running_pod(faults=("degenerate",)) as pod:
         fold = await pod.stream("hello", max_tokens=9, ignore_eos=True)
     assert len(set(fold.text.split())) == 1
+
+
+@scene
+@pytest.mark.parametrize("illness", ILLNESSES)
+async def test_each_illness_is_found_by_its_name(illness):
+    """What the pod injects is what `kvbench.text.degeneration` finds, and a healthy pod is well."""
+    text = Composer(tokenizer(), 0).text("said", 150)
+    fields = {"max_tokens": 220 if illness == "salad" else 100, "ignore_eos": True}
+    async with running_pod(faults=(f"degenerate:kind={illness}",)) as pod:
+        fold = await pod.stream(text, **fields)
+    async with running_pod() as pod:
+        well = await pod.stream(text, **fields)
+    assert degeneration(fold.text, text) == illness
+    assert degeneration(well.text, text) is None
 
 
 @scene
