@@ -30,6 +30,7 @@ import uvloop
 import zmq
 
 from kvbench.clock import WallClock, utc
+from kvbench.http.address import parse_address
 from kvbench.http.server import Exchange, serve
 from kvbench.kvcache.events import (
     BlockRemoved,
@@ -40,7 +41,6 @@ from kvbench.kvcache.events import (
 )
 from kvbench.kvcache.ledger import Ledger
 from kvbench.policies.decision import Outcome
-from kvbench.router.address import parse_address
 from kvbench.router.books import Books, WatchedIndex
 from kvbench.router.fleet import Fleet, Policies
 from kvbench.router.forward import Limits

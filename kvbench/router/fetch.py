@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kvbench.router.address import Address
+    from kvbench.http.address import Address
     from kvbench.router.heads import Head
     from kvbench.router.upstream import Failure, Pool, Upstream
 

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kvbench.clock import Clock
+    from kvbench.http.address import Address
     from kvbench.policies.decision import Decision, Outcome, Policy
     from kvbench.policies.indexed import Index
-    from kvbench.router.address import Address
     from kvbench.router.books import Books
     from kvbench.router.forward import Forwarding, Limits
     from kvbench.router.membership import Lease, Membership, Pod

@@ -18,8 +18,8 @@ import httptools
 import msgspec
 
 if TYPE_CHECKING:
+    from kvbench.http.address import Address
     from kvbench.http.heads import Head as RequestHead
-    from kvbench.router.address import Address
 
 _HOP_BY_HOP = frozenset({
     b"te",  # codespell:ignore te

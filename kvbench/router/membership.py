@@ -23,7 +23,7 @@ from kvbench.router.breaker import Breaker
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
 
-    from kvbench.router.address import Address
+    from kvbench.http.address import Address
 
 _FAILED_PROBES = 3
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kvbench.router.address import Address, parse_address
+from kvbench.http.address import Address, parse_address
 from kvbench.zmqfeed.sources import EventSource, parse_pod
 
 if TYPE_CHECKING:

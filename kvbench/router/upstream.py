@@ -28,7 +28,7 @@ import httptools
 from kvbench.router.heads import Head, parse_head, request_head, split_length
 
 if TYPE_CHECKING:
-    from kvbench.router.address import Address
+    from kvbench.http.address import Address
 
 Failure = Literal[
     "connect", "connect_timeout", "stale", "reset", "protocol", "cut", "timeout", "unavailable"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kvbench.http.address import parse_address
 from kvbench.http.heads import Head
-from kvbench.router.address import parse_address
 from kvbench.router.heads import (
     length_line,
     parse_head,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvbench.router.address import parse_address
+from kvbench.http.address import parse_address
 from kvbench.router.membership import Lease, Membership
 
 
