@@ -12,8 +12,10 @@ Rules:
   engines announce reused blocks again without ever removing them.
 - A block whose parent is unknown cannot be placed: its place in the chain is missing. It is parked
   until the parent comes, and is not held until then.
-- Only what sits in GPU memory and serves attention over the whole context counts. Other media and
-  other cache groups (sliding windows) are skipped.
+- Only what serves attention over the whole context counts; other cache groups (sliding windows) are
+  skipped. A block is held if it is in GPU memory. What lies in a lower tier (CPU memory, a disk) is
+  kept apart, medium by medium: an engine that offloads announces the lower copy of a block, by name
+  alone, before it evicts the upper one. `match` counts lower tiers where it is told to.
 - Whether what is known is complete is for `kvbench.kvcache.feed` to say.
 
 A (block, pod) pair takes 32 bytes for the alias and as much for the key, plus two dictionary slots:
@@ -25,10 +27,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from kvbench.kvcache.blocks import BYTES_PER_TOKEN, ROOT, hash_block, pack_tokens, token_bytes
-from kvbench.kvcache.events import BlockRemoved, BlockStored, EventFormatError, engine_hash
+from kvbench.kvcache.events import BlockRemoved, BlockStored, EventFormatError, engine_hash, in_gpu
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from kvbench.kvcache.blocks import BlockHash, ExtraKey
     from kvbench.kvcache.events import EngineHash, EventBatch, ExtraValue
@@ -61,13 +63,15 @@ class IndexObserver(Protocol):
 class _Pod:
     """What is known of one pod."""
 
-    __slots__ = ("aliases", "bit", "children", "copies", "group", "name", "parked")
+    __slots__ = ("aliases", "bit", "children", "copies", "group", "lower", "name", "parked")
 
     def __init__(self, name: str, bit: int) -> None:
         self.name = name
         self.bit = bit
         self.group: int | None = None
         self.aliases: dict[int, BlockHash] = {}
+        # Blocks in lower tiers, by medium and alias.
+        self.lower: dict[str, dict[int, BlockHash]] = {}
         # Copies beyond the first, by alias.
         self.copies: dict[int, int] = {}
         # Blocks that wait for their parent, by alias, and their aliases by the parent's.
@@ -86,7 +90,7 @@ class BlockIndex:
         dropped: Blocks that could be neither placed nor parked.
     """
 
-    __slots__ = ("_holders", "_observer", "_pods", "block_size", "dropped")
+    __slots__ = ("_holders", "_lower", "_observer", "_pods", "block_size", "dropped")
 
     def __init__(self, block_size: int, observer: IndexObserver | None = None) -> None:
         self.block_size = block_size
@@ -95,6 +99,8 @@ class BlockIndex:
         self._pods: dict[str, _Pod] = {}
         # A bit for each pod that holds the block.
         self._holders: dict[BlockHash, int] = {}
+        # The same for lower tiers.
+        self._lower: dict[BlockHash, int] = {}
 
     def __len__(self) -> int:
         return len(self._holders)
@@ -124,6 +130,8 @@ class BlockIndex:
             return
         for block_hash in known.aliases.values():
             self._release(block_hash, known)
+        for medium in list(known.lower):
+            self._raise(known, medium, list(known.lower[medium]))
         self._pods[pod] = _Pod(pod, known.bit)
 
     def blocks(self, pod: str) -> int:
@@ -160,17 +168,24 @@ class BlockIndex:
         known = self._pods.get(pod)
         return set(known.aliases.values()) if known else set()
 
-    def match(self, hashes: Sequence[BlockHash]) -> dict[str, int]:
+    def match(self, hashes: Sequence[BlockHash], *, anywhere: bool = False) -> dict[str, int]:
         """Return, for each pod, how many blocks it holds of the beginning of `hashes`.
 
-        An engine never takes a prompt's last token from its cache: pass the hashes of the first
-        ⌊(tokens - 1) / block_size⌋ blocks to get what it would really reuse.
+        Args:
+            hashes: Of a prompt's blocks. An engine never takes a prompt's last token from its
+                cache: pass those of the first ⌊(tokens - 1) / block_size⌋ blocks to get what it
+                would really reuse.
+            anywhere: Whether blocks in lower tiers count too: they are loaded, not computed.
         """
+        held: Iterator[int | None] = map(self._holders.get, hashes)
+        if anywhere and self._lower:
+            lower = map(self._lower.get, hashes)
+            held = ((one or 0) | (two or 0) for one, two in zip(held, lower, strict=True))
         alive = 0
         for known in self._pods.values():
             alive |= known.bit
         ends: dict[int, int] = {}
-        for position, holders in enumerate(map(self._holders.get, hashes)):
+        for position, holders in enumerate(held):
             if holders == alive:
                 continue
             gone = alive & ~(holders or 0)
@@ -199,9 +214,13 @@ class BlockIndex:
             if isinstance(event, BlockStored):
                 self._store(pod, known, event)
             elif isinstance(event, BlockRemoved):
-                if event.counts and event.group_idx in {None, known.group}:
+                if event.group_idx not in {None, known.group}:
+                    continue
+                if event.counts:
                     for name in event.block_hashes:
                         self._evict(known, _alias(name))
+                else:
+                    self._raise(known, event.medium or "", map(_alias, event.block_hashes))
             else:
                 self.clear(pod)
                 cleared = True
@@ -227,6 +246,8 @@ class BlockIndex:
     def _store(self, pod: str, known: _Pod, event: BlockStored) -> None:
         """Place blocks after their parent, or park them."""
         if not event.counts:
+            if not in_gpu(event.medium) and event.group_idx in {None, known.group}:
+                self._sink(known, event.medium or "", map(_alias, event.block_hashes))
             return
         if event.block_size != self.block_size:
             raise EventFormatError(
@@ -317,6 +338,30 @@ class BlockIndex:
             if not known.children[parent]:
                 del known.children[parent]
 
+    def _sink(self, known: _Pod, medium: str, aliases: Iterable[int]) -> None:
+        """Note that blocks which the pod holds, or has in another tier, are in a lower one too."""
+        blocks = known.lower.setdefault(medium, {})
+        for alias in aliases:
+            block_hash = known.aliases.get(alias) or _in_any(known, alias)
+            if block_hash is None:
+                self.dropped += 1
+            else:
+                blocks[alias] = block_hash
+                self._lower[block_hash] = self._lower.get(block_hash, 0) | known.bit
+
+    def _raise(self, known: _Pod, medium: str, aliases: Iterable[int]) -> None:
+        """Note that blocks are in a lower tier no more."""
+        blocks = known.lower.get(medium, {})
+        for alias in aliases:
+            block_hash = blocks.pop(alias, None)
+            if block_hash is None or _in_any(known, alias) is not None:
+                continue
+            holders = self._lower.get(block_hash, 0) & ~known.bit
+            if holders:
+                self._lower[block_hash] = holders
+            else:
+                self._lower.pop(block_hash, None)
+
     def _hold(self, block_hash: BlockHash, parent: BlockHash, known: _Pod) -> None:
         """Note that a pod holds a block."""
         holders = self._holders.get(block_hash, 0)
@@ -340,6 +385,11 @@ class BlockIndex:
 def _alias(name: EngineHash) -> int:
     """Return an engine's hash as the index keeps it: 60 bits of it."""
     return engine_hash(name) & _ALIAS_BITS
+
+
+def _in_any(known: _Pod, alias: int) -> BlockHash | None:
+    """Return a block's hash if a lower tier has it."""
+    return next((blocks[alias] for blocks in known.lower.values() if alias in blocks), None)
 
 
 def _extra_keys(event: BlockStored, index: int) -> tuple[ExtraKey, ...]:

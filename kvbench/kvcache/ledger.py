@@ -185,13 +185,15 @@ class Ledger:
     ) -> dict[str, int]:
         """Return, for each of `pods` that is exact, how many blocks of a beginning it holds.
 
+        Blocks in CPU memory or on a disk count too: an engine loads them, and calls them cached.
+
         Args:
             hashes: Of the blocks that an engine might reuse, from the prompt's start.
             block_size: Their size in tokens.
             pods: Who is asked about.
         """
         index = self._indexes.get(block_size)
-        found = index.match(hashes) if index is not None else {}
+        found = index.match(hashes, anywhere=True) if index is not None else {}
         matched: dict[str, int] = {}
         for pod in pods:
             streams = self.streams.get(pod, ())

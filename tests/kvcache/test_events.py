@@ -253,3 +253,13 @@ def test_no_bytes_crash_the_decoder(payload, data):
         broken[data.draw(st.integers(0, len(broken) - 1))] = data.draw(st.integers(0, 255))
     with contextlib.suppress(EventFormatError):
         assert isinstance(decode_batch(bytes(broken)), EventBatch)
+
+
+@pytest.mark.parametrize("form", ["map", "array"])
+def test_an_offloaded_block_is_announced_by_its_name_alone(form):
+    """Without tokens, which a block in GPU memory must have."""
+    lowered = EventBatch(1.0, (BlockStored((7,), None, (), 16, medium="CPU"),), 0)
+    assert decode_batch(encode_batch(lowered, form)) == lowered
+    bare = EventBatch(1.0, (BlockStored((7,), None, (), 16, medium="GPU"),), 0)
+    with pytest.raises(EventFormatError, match="expected 1 blocks of 16 tokens, got 0"):
+        decode_batch(encode_batch(bare, form))

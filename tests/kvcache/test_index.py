@@ -273,6 +273,43 @@ def test_the_index_equals_the_pods_whatever_the_network_did(draw, kept, count):
         assert router.index.match(prompt)[name] == expected
 
 
+def lowered(names, medium="CPU", **fields):
+    """Return the event by which vLLM announces offloaded blocks: names, and no tokens."""
+    return BlockStored(tuple(names), None, (), SIZE, medium=medium, **fields)
+
+
+def test_what_was_offloaded_counts_where_lower_tiers_do():
+    """Evicted from the GPU after it was copied to the CPU."""
+    prompt = block_hashes([1, 1, 2, 2, 3, 3], SIZE)
+    index = index_of("a", stored([1, 2, 3], [1, 1, 2, 2, 3, 3]), lowered([1, 2]))
+    index.apply("a", batch(BlockRemoved((2, 3)), BlockRemoved((1,))))
+    assert index.match(prompt) == {"a": 0}
+    assert index.match(prompt, anywhere=True) == {"a": 2}
+    assert index.blocks("a") == 0
+    index.apply("a", batch(stored([1], [1, 1])))
+    assert (index.match(prompt), index.match(prompt, anywhere=True)) == ({"a": 1}, {"a": 2})
+
+
+def test_each_medium_is_kept_for_itself():
+    """A block leaves the last tier that has it, not the first."""
+    prompt = block_hashes([1, 1], SIZE)
+    index = index_of("a", stored([1], [1, 1]), lowered([1]), lowered([1], "STORAGE"))
+    index.apply("b", batch(stored([1], [1, 1]), lowered([1])))
+    index.apply("a", batch(BlockRemoved((1,)), BlockRemoved((1,), "CPU")))
+    assert index.match(prompt, anywhere=True) == {"a": 1, "b": 1}
+    index.apply("a", batch(BlockRemoved((1,), "STORAGE")))
+    assert index.match(prompt, anywhere=True) == {"a": 0, "b": 1}
+
+
+def test_a_lower_copy_of_an_unknown_block_is_dropped_and_a_reset_empties_all_tiers():
+    """Its name alone does not say where it belongs."""
+    index = index_of("a", stored([1], [1, 1]), lowered([1, 9]))
+    assert index.dropped == 1
+    index.clear("a")
+    assert index.match(block_hashes([1, 1], SIZE), anywhere=True) == {"a": 0}
+    index.apply("a", batch(BlockRemoved((1,), "CPU")))
+
+
 def test_many_pods_are_told_apart():
     """More pods than a machine word has bits."""
     index = BlockIndex(SIZE)
