@@ -16,6 +16,7 @@ from monitoring import Watchers, free_port
 
 from kvbench.alerts.settings import Settings, Windows
 from kvbench.dashboards.boards import boards
+from kvbench.dashboards.panel import NEEDS
 from kvbench.dashboards.picture import render
 from kvbench.dashboards.replay import Prometheus, Span, replay
 
@@ -137,4 +138,5 @@ def test_boards_work_with_plain_pods_alone(tmp_path_factory):
     assert faults(answered) == {}
     empty = [a.panel for _, answers, _ in answered for a in answers if a.empty]
     assert len(empty) > 30
-    assert all("Needs `kvbench" in panel.text or panel.quiet for panel in empty)
+    assert all(panel.quiet or panel.text.endswith(NEEDS[panel.needs] or ".") for panel in empty)
+    assert {panel.needs for panel in empty} == {"exporter", "router", "load", "pods"}
