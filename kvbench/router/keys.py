@@ -10,7 +10,8 @@ not share a cache share no key. Prompts of token ids are laid out as four bytes 
 
 Rules:
 
-- The body is parsed once. What is not JSON is refused here (`BodyError`); what is JSON but no known
+- The body is parsed once; a chat whose messages are role and text, as most are, straight into what
+  is needed. What is not JSON is refused here (`BodyError`); what is JSON but no known
   shape has no keys and is passed on: it is for the pod to judge.
 - Tokens are estimated from bytes, by what pods have counted so far (`BytesPerToken`). Token ids
   are counted.
@@ -19,6 +20,7 @@ Rules:
 
 from __future__ import annotations
 
+import struct
 from array import array
 from typing import TYPE_CHECKING, cast
 
@@ -32,11 +34,35 @@ if TYPE_CHECKING:
 
 PIECE = 256  # bytes of text, or 64 token ids
 PIECE_TOKENS = 64  # where tokens are known
+_PIECES = struct.Struct(f"{PIECE}s")
 _ID_BYTES = 4
 _MOST_PIECES = 8192  # 2 MiB of text: what comes after decides nothing
 _TYPICAL = 4.0  # bytes of English per token, until a pod has counted
 _MOST_MODELS = 256  # whose ratio is kept apart
 _WEIGHT = 0.05  # of a new count in the ratio
+
+
+class _Said(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """A message that is a role and a text."""
+
+    role: str
+    content: str
+
+
+class _Plain(msgspec.Struct, gc=False):
+    """A chat of such messages."""
+
+    messages: list[_Said]
+    model: str = ""
+    stream: bool = False
+    cache_salt: str | None = None
+    prompt_cache_key: str | None = None
+    user: str | None = None
+    tools: msgspec.Raw = msgspec.Raw()
+    system: msgspec.Raw = msgspec.Raw()
+
+
+_PLAIN = msgspec.json.Decoder(_Plain)
 
 
 class BodyError(ValueError):
@@ -81,6 +107,26 @@ def read_prompt(body: bytes) -> Prompt:
     Raises:
         BodyError: It is not JSON, or no object; the message says where.
     """
+    try:
+        plain = _PLAIN.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _read_any(body)
+    if plain.tools or plain.system:
+        return _read_any(body)
+    text = "".join([f"\x02{said.role}\x03{said.content}" for said in plain.messages])
+    data = text.encode("utf-8", "surrogatepass")
+    return Prompt(
+        model=plain.model,
+        keys=_chain(data, f"chat\x1f{plain.model or None}\x1f{plain.cache_salt or None}"),
+        size=len(data),
+        counted=False,
+        stream=plain.stream,
+        session=plain.prompt_cache_key or plain.user or None,
+    )
+
+
+def _read_any(body: bytes) -> Prompt:
+    """Return the same for a body of any kind."""
     try:
         document: object = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -146,15 +192,13 @@ def _text(value: object) -> str | None:
 
 def _chain(data: bytes, seed: str) -> tuple[int, ...]:
     """Return the keys of the whole pieces of `data`."""
-    if len(data) < PIECE:
+    whole = min(len(data) // PIECE, _MOST_PIECES) * PIECE
+    if not whole:
         return ()
     digest = xxhash.xxh3_64_intdigest
     key: int = digest(seed.encode("utf-8", "surrogatepass"))
-    keys = []
-    for start in range(0, min(len(data), _MOST_PIECES * PIECE) - PIECE + 1, PIECE):
-        key = digest(data[start : start + PIECE], key)
-        keys.append(key)
-    return tuple(keys)
+    pieces = _PIECES.iter_unpack(memoryview(data)[:whole])
+    return tuple([key := digest(piece, key) for (piece,) in pieces])
 
 
 def _layout(fields: dict[str, object]) -> tuple[str, bytes, int]:

@@ -111,6 +111,20 @@ def test_what_a_template_renders_alike_has_the_same_keys(one, other):
     assert chat(one, user("next")) == chat(other, user("next"))
 
 
+@settings(max_examples=50)
+@given(messages, st.sampled_from([None, "m", ""]), st.sampled_from([None, "salt"]))
+def test_a_plain_chat_is_read_faster_and_as_any_other(said, model, salt):
+    """A field more in the last message, which says nothing, has it read the long way."""
+    fields = {"model": model, "cache_salt": salt, "stream": True, "user": "u"}
+    plain = {name: value for name, value in fields.items() if value is not None}
+    odd = [*said, user(LONG, name=None)]
+
+    def read(messages):
+        return read_prompt(json.dumps({**plain, "messages": messages}).encode())
+
+    assert read([*said, user(LONG)]) == read(odd)
+
+
 def test_an_image_counts_by_its_digest():
     """Its base64 is no prompt text, but another image is another prompt."""
 
