@@ -43,6 +43,9 @@ Context: TypeAlias = Literal["0-25", "25-50", "50-75", "75-90", "90-100", "over"
 CONTEXTS: tuple[Context, ...] = ("0-25", "25-50", "50-75", "75-90", "90-100", "over", "unknown")
 """Percent of the window that prompt and answer took; "over" was refused for its length."""
 
+CONTEXT_BOUNDS = (0.25, 0.5, 0.75, 0.9)
+"""Where one ends and the next begins, as shares; a bound belongs to what is below."""
+
 
 class TurnRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # it holds no cycles
     """One turn, as sent and as answered.
@@ -135,7 +138,7 @@ class TurnRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # it hol
             return "over"
         if self.context_ratio is None:
             return "unknown"
-        return CONTEXTS[bisect_left((0.25, 0.5, 0.75, 0.9), self.context_ratio)]
+        return CONTEXTS[bisect_left(CONTEXT_BOUNDS, self.context_ratio)]
 
     @property
     def lateness_s(self) -> float | None:

@@ -27,6 +27,7 @@ from kvbench.report.generator import generator
 from kvbench.report.numbers import cards, judgement
 from kvbench.report.table import COLUMNS
 from kvbench.report.view import SLOWEST, name_arms, view_run
+from kvbench.text.degeneration import KINDS
 from kvbench.units import format_number, format_seconds, format_share
 
 if TYPE_CHECKING:
@@ -112,6 +113,8 @@ def render_page(arms: Arms, limits: Limits = _LIMITS) -> str:
             for result in view.verdict.gates
         ],
         failures=[(arm, view.failures) for arm, view in arms.items() if view.failures],
+        answers=[(arm, line) for arm, view in arms.items() for line in view.answers],
+        kinds=KINDS,
         slowest=_slowest(arms),
         runs=[(arm, _run_facts(view)) for arm, view in arms.items()],
         version=__version__,

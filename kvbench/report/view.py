@@ -7,12 +7,14 @@ largest run. The same numbers feed the charts and the sentences beside them.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
+from kvbench.records.decisions import read_decisions
 from kvbench.records.evidence import read_evidence
 from kvbench.records.intervals import (
     Interval,
@@ -22,6 +24,7 @@ from kvbench.records.intervals import (
 )
 from kvbench.records.stats import latencies, quantile, quantiles
 from kvbench.records.verdict import Verdict, read_verdict
+from kvbench.report.answers import answers_by_context
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from kvbench.records.server import ServerSeries
     from kvbench.records.summary import Summary
     from kvbench.records.validity import Limits
+    from kvbench.report.answers import Answers
 
 TURNS_SHOWN = 50
 CURVE_POINTS = 250
@@ -93,6 +97,7 @@ class Believed:
         predicted_tokens: Of all of them.
         missing_tokens: Predicted and not found, of all of them.
         surprise_tokens: Found and not predicted, of all of them.
+        causes: Why predictions failed, as the router found, and how often, the most frequent first.
     """
 
     predicted: NDArray[np.float64]
@@ -102,6 +107,7 @@ class Believed:
     predicted_tokens: int
     missing_tokens: int
     surprise_tokens: int
+    causes: tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +177,7 @@ class RunView:
         verdict: What its gates said last; None if they were never asked.
         slowest: The slowest answered turns, slowest first.
         failures: The failed ones, by kind.
+        answers: What is wrong with answers, by context; empty where nothing is.
     """
 
     manifest: Manifest
@@ -192,6 +199,7 @@ class RunView:
     verdict: Verdict | None
     slowest: tuple[SlowTurn, ...]
     failures: tuple[Failure, ...]
+    answers: tuple[Answers, ...]
 
 
 def view_run(folder: RunFolder, limits: Limits) -> RunView:
@@ -225,11 +233,12 @@ def view(evidence: Evidence) -> RunView:
         hit_rate=_hit_rate(frame, summary),
         ttft_p95=_p95(frame, "ttft_s"),
         tpot_p95=_p95(frame, "tpot_s"),
-        believed=_believed(frame, manifest.block_size or 1),
+        believed=_believed(frame, manifest.block_size or 1, _causes(evidence.folder)),
         memory=_memory(evidence.server),
         verdict=read_verdict(evidence.folder),
         slowest=_slowest(frame),
         failures=_failures(frame, summary),
+        answers=answers_by_context(frame),
     )
 
 
@@ -326,7 +335,13 @@ def _codes(frame: pd.DataFrame) -> NDArray[np.int64]:
     return np.asarray(codes, dtype=np.int64)
 
 
-def _believed(frame: pd.DataFrame, block: int) -> Believed:
+def _causes(folder: RunFolder) -> tuple[tuple[str, int], ...]:
+    """Return why predictions failed: the last decision on each request counts."""
+    last = [entries[-1].cause for entries in read_decisions(folder.decisions_path).values()]
+    return tuple(Counter(cause for cause in last if cause and cause != "none").most_common())
+
+
+def _believed(frame: pd.DataFrame, block: int, causes: tuple[tuple[str, int], ...]) -> Believed:
     known = frame[frame["ok"] & frame["predicted_tokens"].notna() & frame["cached_tokens"].notna()]
     predicted = known["predicted_tokens"].to_numpy(dtype=np.float64)
     apart = known["cached_tokens"].to_numpy(dtype=np.float64) - predicted
@@ -339,6 +354,7 @@ def _believed(frame: pd.DataFrame, block: int) -> Believed:
         predicted_tokens=int(predicted.sum()),
         missing_tokens=int(-np.minimum(apart, 0).sum()),
         surprise_tokens=int(np.maximum(apart, 0).sum()),
+        causes=causes,
     )
 
 

@@ -333,3 +333,15 @@ def test_manifests_that_disagree_are_listed_side_by_side(tmp_path):
         ("When", "2026-11-21 10:00 UTC to 2026-11-22 10:00 UTC"),
         ("Seed", "1"),
     ]
+
+
+def test_answers_that_are_none_have_a_table_by_the_share_of_the_window(tmp_path):
+    """Where there are some; else there is no such section."""
+    long = {"completion_tokens": 40, "max_tokens": 40, "context_ratio": 0.95}
+    ill = [row(0, **long), row(1, **long, degeneration="loop")]
+    folder = written_run(tmp_path, ill, arm="ill")
+    page = build_report([folder.path], tmp_path / "ill.html").read_text()
+
+    assert "Answers that are none" in page
+    assert "<td>90-100</td>" in page
+    assert "50.0 %" in page
