@@ -60,9 +60,10 @@ claims: install ## Is docs/claims.md still what its commands give?
 test-compose: install ## docker compose up, profile sim, under a Docker engine: alerts, data, ends; minutes
 	$(BIN)/pytest -m compose $(ARGS)
 
-bench: install ## What cache, pod and (with TRACES=folder) simulation cost: docs/performance.md
+bench: install ## What load generator, cache, pod and (with TRACES=folder) simulation cost: docs/performance.md
 	$(BIN)/python scripts/bench_kvcache.py
 	$(BIN)/python scripts/bench_pod.py
+	$(BIN)/python scripts/bench_load.py
 	$(BIN)/python scripts/bench_exporter.py
 	$(BIN)/python scripts/bench_records.py
 	$(if $(TRACES),$(BIN)/python scripts/bench_simulate.py $(TRACES)/mooncake_conversation_trace.jsonl)
