@@ -8,7 +8,7 @@ Rules:
 
 - Exact or not at all. A body with anything in it that the template might see and this module cannot
   lay out (tools, pictures, several parts of text, template arguments, …) has no tokens here, and
-  is routed by estimate.
+  is routed by estimate. So is what is so large that it would hold up the others.
 - A model whose tokens turn out to be others than the pod's is given up, with the first difference
   in words: when a pod's `/tokenize` says so in the beginning, or when more than two requests, and
   more than one in a hundred, were counted differently by the pod that served them.
@@ -42,6 +42,8 @@ logger = logging.getLogger(__name__)
 
 _ID_PIECE = 1024  # token ids of a prompt that is hashed piece by piece
 _TEXT_MARK = 1 << 127  # tells a text that gets a beginning-of-text token from a chat of the same
+_MOST_BYTES = 4 * 2**20  # of a body: a million tokens
+_MOST_MESSAGES = 2000  # laying them out takes five milliseconds
 _MOST_MISCOUNTED = 2
 _MISCOUNTED_SHARE = 0.01
 
@@ -277,7 +279,7 @@ class PromptTokens:
     def parse(self, path: str, body: bytes) -> Body | None:
         """Return what a body says; None if its tokens cannot be told for certain."""
         form = _FORMS.get(path)
-        if form is None:
+        if form is None or len(body) > _MOST_BYTES:
             return None
         try:
             parsed = form.decode(body)
@@ -317,7 +319,9 @@ def _lay_out(model: ModelTokens, body: Body) -> Reading | None:
     )
     keys = PromptKeys(body.cache_salt or None, model.lora)
     if isinstance(body, _Chat):
-        if any(isinstance(one.content, list) and len(one.content) != 1 for one in body.messages):
+        if len(body.messages) > _MOST_MESSAGES or any(
+            isinstance(one.content, list) and len(one.content) != 1 for one in body.messages
+        ):
             return None
         messages = [
             {

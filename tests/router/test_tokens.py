@@ -110,6 +110,8 @@ def test_one_part_of_text_is_a_text(tokens):
         {"messages": HELLO, "reasoning_effort": "low"},
         {"messages": [{"role": "user", "content": "\ud800"}]},
         {"messages": HELLO, "model": "other"},
+        {"messages": HELLO * 2001},
+        {"messages": [{"role": "user", "content": "x" * 2**22}]},
         {"messages": 3},
         {},
     ],
