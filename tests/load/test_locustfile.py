@@ -296,3 +296,22 @@ def test_metrics_are_served_where_they_were_asked_for(target, tmp_path):
     assert code == 0, log
     assert "kvbench_load_running 1.0" in told
     assert 'kvbench_load_run_info{run="run",target="' in told
+
+
+def test_workers_whose_master_is_killed_end_with_all_their_rows(target, tmp_path):
+    """When the parent that watches the master lets go of them, too."""
+    command = locust_command(
+        host=target, run_dir=tmp_path / "run", workload=workload(tmp_path, sessions=1000),
+        processes=2, master_port=free_port(),
+    )  # fmt: skip
+    process = start(command, tmp_path, KVBENCH_EXIT_WITH_PARENT="1")
+    wait_for_rows(process, "run/rows-1.jsonl", tmp_path)
+    workers = psutil.Process(process.pid).children()
+    process.kill()
+    process.wait(10)
+    process.stdin.close()
+    assert len(workers) == 2
+    assert psutil.wait_procs(workers, timeout=40)[1] == []
+    rows, damage = read_rows(RunFolder(tmp_path / "run"))
+    assert ([row.index for row in rows], damage.sentences()) == (list(range(2000)), [])
+    assert {row.error for row in rows} <= {None, "cut", "not_sent"}
