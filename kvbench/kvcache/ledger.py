@@ -148,6 +148,15 @@ class Ledger:
         """Take note that the publisher is another one, or may be."""
         return self._carry_out(stream, stream.feed.restarted(reason))
 
+    def emptied(self, pod: str) -> None:
+        """Take note that a pod has cleared its cache, which it will say itself with its next step.
+
+        What it held is forgotten; how far it is trusted is not changed by that.
+        """
+        for stream in self.streams.get(pod, ()):
+            if stream.index is not None:
+                stream.index.clear(stream.name)
+
     # What is known.
 
     def trust(self, pod: str) -> Trust:

@@ -128,8 +128,11 @@ class Pages:
                 for pod in pods
             )
         )
-        for pod in pods:
+        for pod, answer in zip(pods, answers, strict=True):
             fleet.forget(pod.name)
+            if answer.status == HTTPStatus.OK and _agrees(answer):
+                # An idle engine publishes that with its next step, and not before.
+                fleet.index.ledger.emptied(pod.name)
         if all(answer.status == HTTPStatus.OK for answer in answers):
             answer_json(exchange, {"success": all(_agrees(answer) for answer in answers)})
             return

@@ -117,6 +117,18 @@ def test_a_cleared_cache_makes_a_pod_exact_again():
     assert book.trust("a").level == "exact"
 
 
+def test_a_pod_that_was_emptied_holds_nothing_until_it_stores_anew():
+    """It says so itself later, and is exact all the time."""
+    book = ledger()
+    (stream,) = book.follow("a")
+    book.published(stream, frames(0, stored([1], [1, 1])))
+    book.emptied("a")
+    assert (book.holdings("a").blocks, book.trust("a").level) == (0, "exact")
+    book.published(stream, frames(1, AllBlocksCleared(), stored([1, 2], [1, 1, 2, 2])))
+    assert (book.holdings("a").blocks, book.trust("a").level) == (2, "exact")
+    book.emptied("unknown")
+
+
 def test_a_pod_that_is_dropped_leaves_nothing_behind():
     """Endpoint removed: the index forgets it at once."""
     book = ledger()

@@ -221,10 +221,29 @@ def test_a_reset_through_the_router_leaves_nothing_to_predict():
             await house.ask(conversation(1))
             reply = await ask(house.url, "POST", "/reset_prefix_cache")
             assert reply.json() == {"success": True}
-            _, _predicted, cached = await house.ask(conversation(1))
-            assert cached == 0
+            _, predicted, cached = await house.ask(conversation(1))
+            assert predicted == cached == 0
             _, predicted, cached = await house.ask(conversation(1))
             assert predicted == cached > 0
+
+    run(case)
+
+
+def test_a_pod_that_begins_anew_is_known_anew():
+    """Its numbers begin at 0 again: what it held is forgotten, and what it stores is heard."""
+
+    async def case():
+        async with House(1) as house:
+            await house.ask(conversation(1))
+            await house.ask(conversation(2))
+            await ask(house.pods[0].url, "POST", "/restart")
+            _, _stale, cached = await house.ask(conversation(1))
+            assert cached == 0
+            for turn in (1, 2):
+                _, predicted, cached = await house.ask(conversation(turn))
+                assert predicted == cached > 0
+            (stream,) = next(iter(house.ledger.streams.values()))
+            assert stream.feed.restarts == 1
 
     run(case)
 
