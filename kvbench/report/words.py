@@ -198,11 +198,12 @@ def believed(arms: Arms) -> list[Said]:
             continue
         lost = format_share(found.missing_tokens / found.predicted_tokens)
         more = format_number(found.surprise_tokens)
+        why = ", ".join(f"{count} {cause}" for cause, count in found.causes)
         right = f"right to a block in {format_share(found.exact)} of {format_number(found.turns)}"
         said.append(
             Said(
                 f"{right} turns; {lost} of the predicted tokens were not there, and {more} were "
-                "that nobody had predicted.",
+                f"that nobody had predicted{f'; why: {why}' if why else ''}.",
                 name,
             )
         )
