@@ -284,7 +284,7 @@ def _curves(axes: Axes, answer: Answer, span: Span) -> None:
     """Draw curves, or areas upon each other."""
     panel = answer.panel
     if panel.kind == "stack":
-        _areas(axes, answer)
+        _areas(axes, answer, span)
     for query, one, colour in _series(answer):
         if panel.kind == "stack" and not query.dashed:
             continue
@@ -320,14 +320,17 @@ def _gaps(one: Series, span: Span) -> tuple[list[float], list[float]]:
     return at, values
 
 
-def _areas(axes: Axes, answer: Answer) -> None:
-    """Draw areas upon each other, on all moments that any of them has."""
+def _areas(axes: Axes, answer: Answer, span: Span) -> None:
+    """Draw areas upon each other; where a series has no value, it has no height."""
     stacked = [entry for entry in _series(answer) if not entry[0].dashed]
-    moments = sorted({at for _, one, _ in stacked for at, _ in one.points})
-    below = np.zeros(len(moments))
+    steps = round((span.end - span.start) / span.step) + 1
+    moments = span.start + span.step * np.arange(steps)
+    below = np.zeros(steps)
     for _, one, colour in stacked:
-        had = dict(one.points)
-        above = below + np.array([had.get(at, 0.0) for at in moments])
+        height = np.zeros(steps)
+        for at, value in one.points:
+            height[min(steps - 1, round((at - span.start) / span.step))] = value
+        above = below + height
         axes.fill_between(
             moments, below, above, color=colour, alpha=0.75, linewidth=0, label=one.name
         )
