@@ -159,21 +159,29 @@ class CacheModel:
                 self._observe(self._gaps, cache.pod, now - abs(gone))
         cache.causes[cause] += self._counting
         cache.stored_at[block] = now
-        self._move(holders, holders + 1, cache.block_tokens)
+        held, tokens = self.held, cache.block_tokens
+        if holders:
+            held[holders] -= tokens
+        if holders + 1 == len(held):
+            held.append(0)
+        held[holders + 1] += tokens
 
     def removed(self, pod: str, block: BlockHash, holders: int, *, evicted: bool) -> None:
         """Take note of a block that a pod holds no more."""
         cache = self.caches[pod]
         born = cache.stored_at.pop(block, self._now)
         used = cache.used_at.pop(block, born)
-        if evicted:
-            cache.evicted += self._counting
-            self._observe(self._lifetimes, cache.pod, self._now - born)
+        if evicted and self._counting:
+            cache.evicted += 1
+            self._lifetimes.observe(cache.pod, value=max(self._now - born, 0.0))
         if not holders:
             if len(self._gone) >= self._half:
                 self._long_gone, self._gone = self._gone, {}
             self._gone[block] = used if evicted else -used
-        self._move(holders + 1, holders, cache.block_tokens)
+        held, tokens = self.held, cache.block_tokens
+        held[holders + 1] -= tokens
+        if holders:
+            held[holders] += tokens
 
     def forget(self, pod: str) -> None:
         """Forget what was counted of a pod whose streams have been dropped."""
@@ -192,13 +200,3 @@ class CacheModel:
         cache = self.caches.setdefault(pod, PodCache(name, block_tokens))
         cache.block_tokens = block_tokens
         return cache
-
-    def _move(self, before: int, after: int, tokens: int) -> None:
-        """Note that a block is held by `after` streams instead of `before`; 0 is nobody."""
-        held = self.held
-        if after >= len(held):
-            held.append(0)
-        if before:
-            held[before] -= tokens
-        if after:
-            held[after] += tokens
