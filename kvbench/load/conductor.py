@@ -44,7 +44,7 @@ from kvbench.records.warm import refuse_warm
 from kvbench.workload.load import fingerprint, load_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 LEAD_SECONDS = 0.5  # between "go" and second 0: time for first bodies and connections
 PULSE = 0.05  # seconds between two looks at the workers
@@ -95,7 +95,7 @@ class Conductor:
             settings = Settings.parse(self._environment.host, self._options())
             source = settings.workload or settings.trace
             assert source is not None
-            print_ = fingerprint(source)
+            sha256 = fingerprint(source)
             self.folder = folder = self._folder(settings)
             mark = _mark(folder)
         except KvbenchError as error:
@@ -110,7 +110,7 @@ class Conductor:
             share = {
                 "folder": str(folder.path),
                 "mark": mark,
-                "sha256": print_,
+                "sha256": sha256,
                 "worker": number,
                 "workers": len(workers),
                 "command": sys.argv if owned and number == 0 else None,
@@ -123,7 +123,7 @@ class Conductor:
         """Hear that a worker is ready, and, of the first, what the run is."""
         self._prepared.add(worker)
         self.live.planned += data["planned"]
-        if data["manifest"] is not None and self.folder is not None:
+        if data["manifest"] is not None:
             manifest = msgspec.json.decode(data["manifest"], type=Manifest)
             self._guard(lambda folder: _begin(folder, manifest))
 
@@ -147,8 +147,9 @@ class Conductor:
         self._stop = True
         self._greenlet.join(timeout=HALT_SECONDS)
 
-    def _guard(self, act: Any) -> None:
+    def _guard(self, act: Callable[[RunFolder], None]) -> None:
         """Do something with the folder; what goes wrong ends the run."""
+        assert self.folder is not None
         try:
             act(self.folder)
         except KvbenchError as error:
