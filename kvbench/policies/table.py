@@ -31,10 +31,11 @@ POLICIES: dict[str, Callable[[random.Random], Policy]] = {
     "prefix_precise": PrefixPrecise,
     "prefix_cost": PrefixCost,
 }
-_ON_INDEX: dict[str, Callable[[random.Random, IndexedPrefixes], Policy]] = {
+ON_INDEX: dict[str, Callable[[random.Random, IndexedPrefixes], Policy]] = {
     "prefix_precise": PrefixPrecise,
     "prefix_cost": PrefixCost,
 }
+"""Those that can use an index: they predict what they are told."""
 
 
 def make_policy(name: str, seed: int, index: Index | None = None) -> Policy:
@@ -50,6 +51,6 @@ def make_policy(name: str, seed: int, index: Index | None = None) -> Policy:
         InputError: There is no such policy.
     """
     chance = rng(seed, "policy", check_policy(name))
-    if index is not None and name in _ON_INDEX:
-        return _ON_INDEX[name](chance, IndexedPrefixes(index))
+    if index is not None and name in ON_INDEX:
+        return ON_INDEX[name](chance, IndexedPrefixes(index))
     return POLICIES[name](chance)

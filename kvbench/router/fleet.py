@@ -6,8 +6,10 @@ import itertools
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from kvbench.policies.decision import RouteRequest
-from kvbench.policies.table import make_policy
+from kvbench.policies.table import ON_INDEX, make_policy
 from kvbench.router.account import Account
 from kvbench.router.keys import PIECE_TOKENS, BytesPerToken
 from kvbench.router.meters import Meters
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
     from kvbench.clock import Clock
     from kvbench.http.address import Address
-    from kvbench.policies.decision import Decision, Outcome, Policy
+    from kvbench.policies.decision import Decision, Outcome, PodState, Policy
     from kvbench.policies.indexed import Index
     from kvbench.router.books import Books
     from kvbench.router.forward import Forwarding, Limits
@@ -188,17 +190,30 @@ class Fleet:
         if request.hash_tokens:
             self.meters.stages.observe("look_up", value=self.index.spent_s)
         self.meters.stages.observe("score", value=spent - self.index.spent_s)
+        decision = self._predicted(request, decision, states)
         self.meters.decisions.add(decision.policy, decision.reason)
         self.policies.placed(request, decision.pod, now)
         self.account.decided(request, decision, states, now)
         return decision
+
+    def _predicted(
+        self, request: RouteRequest, decision: Decision, states: Sequence[PodState]
+    ) -> Decision:
+        """Return a decision that predicts what the chosen pod holds, also if its policy cannot."""
+        if decision.policy in ON_INDEX or not request.hash_tokens:
+            return decision
+        names = [state.name for state in states]
+        held = self.index.again(request.hashes, request.hash_tokens, names).get(decision.pod)
+        if held is None:
+            return decision
+        return msgspec.structs.replace(decision, matched_tokens=held * request.hash_tokens)
 
     def finished(
         self, policy: Policy, request: RouteRequest, decision: Decision, outcome: Outcome
     ) -> None:
         """Tell everybody what became of a request."""
         now = self.clock.now()
-        policy.finished(request, decision, outcome, now)
+        policy.finished(request, _believed(decision), outcome, now)
         self.account.finished(request, decision, outcome, now)
 
     def forget(self, pod: str) -> None:
@@ -224,3 +239,11 @@ class Fleet:
             forwarding.too_late()
         for pool in self.pools.values():
             pool.sweep()
+
+
+def _believed(decision: Decision) -> Decision:
+    """Return a decision as its policy made it, with its own belief in what is cached."""
+    chosen = next(one for one in decision.candidates if one.pod == decision.pod)
+    if chosen.matched_tokens == decision.matched_tokens:
+        return decision
+    return msgspec.structs.replace(decision, matched_tokens=chosen.matched_tokens)

@@ -141,6 +141,21 @@ def test_what_is_predicted_is_what_is_delivered_turn_by_turn():
     run(case)
 
 
+@pytest.mark.parametrize("policy", ["round_robin", "prefix_estimate"])
+def test_what_is_predicted_is_the_indexes_word_whatever_the_policy_believes(policy):
+    """A policy without an index chooses as it does; the router knows better what that brings."""
+
+    async def case():
+        async with House(policy=policy) as house:
+            await house.ask(conversation(1))
+            for turn in range(2, 6):
+                _, predicted, cached = await house.ask(conversation(turn))
+                assert predicted == cached
+            assert {entry["cause"] for entry in (await house.decisions())[:4]} == {"none"}
+
+    run(case)
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_long_prompts_are_tokenised_off_the_loop_and_come_out_the_same(stream):
     """More than 4,096 characters at once."""
