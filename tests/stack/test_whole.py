@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from kvbench.records.decisions import read_decisions
 from kvbench.records.evidence import read_evidence
 from kvbench.records.reader import read_frame
 from kvbench.records.run import RunFolder
@@ -314,3 +315,19 @@ def test_the_same_plan_without_a_salt_is_refused_the_second_time(stack, tmp_path
     code, _, err = finish(kvbench(*asked, "--warm", cwd=tmp_path))
     assert (code, err) == (0, "")
     assert len(list((tmp_path / "runs").iterdir())) == 2
+
+
+def test_a_stacks_router_knows_what_its_pods_hold_and_explains_each_turn(stack, tmp_path):
+    """Nearly every prediction is right to the token; the run keeps every decision."""
+    (tmp_path / "small.yaml").write_text(WORKLOAD)
+    assert finish(kvbench("run", "small.yaml", "--target", stack.url, cwd=tmp_path))[0] in {0, 4}
+    folder = only_run(tmp_path)
+    decisions = [e for entries in read_decisions(folder.decisions_path).values() for e in entries]
+    assert len(decisions) == 30
+    assert sum(entry.exact for entry in decisions) >= 28  # all but those before the first event
+    assert sum(entry.cause == "none" for entry in decisions) >= 27
+
+    code, out, err = finish(kvbench("explain", str(folder.path), "--turn", "20", cwd=tmp_path))
+    assert (code, err) == (0, "")
+    assert "prefix_cost chose it" in out
+    assert all(url.removeprefix("http://")[:9] in out for url in stack.pod_urls)
