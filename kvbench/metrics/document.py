@@ -36,6 +36,10 @@ def _lines() -> Iterator[str]:
         yield where
         yield ""
         yield from _table(module.METRICS)
+        if module is exporter:
+            yield ""
+            values = "; ".join(f"`{k}`: {', '.join(v)}" for k, v in exporter.LABELS.items())
+            yield f"Values of labels: {values}."
     yield ""
     yield "## What is read off engines"
     yield ""

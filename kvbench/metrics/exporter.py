@@ -44,6 +44,17 @@ WORK = ("requests", "uncached_tokens")
 FAILURES = ("refused", "timeout", "http", "too_long", "nonsense")
 """`why` of SCRAPE_FAILURES."""
 
+LABELS = {
+    "cause": STORED_CAUSES,
+    "length": LENGTHS,
+    "level": TRUST_LEVELS,
+    "pods": HOLDERS,
+    "reason": COLD_STARTS,
+    "why": FAILURES,
+    "work": WORK,
+}
+"""Values of the labels that have closed sets of them."""
+
 # The pool: capacity = referenced + evictable + empty.
 CAPACITY_TOKENS = Metric(
     "kvbench_cache_capacity_tokens", "gauge", "Tokens that a pod's KV cache can hold.", ("pod",)

@@ -112,6 +112,27 @@ def test_nothing_is_left_of_a_pod_that_is_gone():
     assert (fleet.cache.caches, fleet.cache.unique_tokens) == ({}, 0)
 
 
+def test_labels_with_closed_sets_have_these_values_and_no_others():
+    """Pods, engines, models and GPUs are the only open ones, and those are few."""
+    fleet = Fleet(lambda: 0.0)
+    fleet.add("a")
+    (stream,) = fleet.ledger.follow("a")
+    publish(fleet, stream, 0, BlockStored((1,), None, (1, 2), 2))
+    fleet.looked("a", 1.0, 0.01, read(SGLANG))
+    fleet.looked("a", 2.0, 0.01, "refused")
+    fleet.show(3.0, [])
+    used: dict[str, set[str]] = {}
+    for family in fleet.meters.registry.collect():
+        for sample in family.samples:
+            for label, value in sample.labels.items():
+                used.setdefault(label, set()).add(value)
+
+    named = {label for metric in metrics.METRICS for label in metric.labels}
+    assert named - set(metrics.LABELS) == {"pod", "engine", "model", "gpu"}
+    for label, values in metrics.LABELS.items():
+        assert used.get(label, set()) <= set(values)
+
+
 def test_there_is_an_end_to_pods():
     """Labels are bounded."""
     fleet = Fleet(lambda: 0.0)
