@@ -8,7 +8,8 @@ Rules:
   does not say, only how many; all but the last block of each running request are resident. So
   evictable = resident - (referenced - running), exact to a block for each running request.
 - Labels are pods, and closed sets. A model's name is a pod's word: its first 100 characters count.
-- At most `MOST_PODS` pods.
+- At most `MOST_PODS` pods. A pod whose events tell of twice the blocks that it can hold, as some
+  engines do that announce and never take back, is forgotten and begins anew: cold.
 """
 
 from __future__ import annotations
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
 
 MOST_PODS = 512
 BALANCE_S = 60.0
+MOST_TOKENS = 64_000_000
+"""Tokens that a pod may claim to hold that does not say what it can."""
+
+_BEYOND = 2.0  # times its capacity
 
 
 class Fleet:
@@ -91,6 +96,7 @@ class Fleet:
         if pod is None:
             return
         self._seconds[name] = seconds
+        self._bound(pod)
         if isinstance(reading, str):
             self.meters.failures.add(name, reading)
             pod.looked(now, self._utc(), None)
@@ -115,6 +121,14 @@ class Fleet:
             self._show_pool(pod)
         self._show_fleet(now)
         self._show_gpus(gpus)
+
+    def _bound(self, pod: WatchedPod) -> None:
+        """Forget what a pod's events say if that is more than it can hold."""
+        capacity = pod.reading.capacity_tokens if pod.reading else None
+        most = _BEYOND * capacity if capacity else MOST_TOKENS
+        for stream in self.ledger.streams.get(pod.name, ()):
+            if _resident(stream) > most:
+                self.ledger.restarted(stream, "its events tell of more blocks than it can hold")
 
     def _place(self, stream: str) -> tuple[str, int]:
         """Return the pod and the block size of a stream."""

@@ -112,6 +112,25 @@ def test_nothing_is_left_of_a_pod_that_is_gone():
     assert (fleet.cache.caches, fleet.cache.unique_tokens) == ({}, 0)
 
 
+def test_a_pod_that_never_takes_blocks_back_is_forgotten_before_memory_is_full():
+    """Twice what it can hold cannot be; what others hold stays."""
+    fleet = Fleet(lambda: 0.0)
+    streams = {}
+    for name in "ab":
+        fleet.add(name)
+        (streams[name],) = fleet.ledger.follow(name)
+        fleet.looked(name, 1.0, 0.01, read(SGLANG))  # 1,000 tokens
+    publish(fleet, streams["b"], 0, BlockStored((1,), None, (1, 2), 2))
+    names = tuple(range(2, 1003))
+    publish(fleet, streams["a"], 0, BlockStored(names, None, tuple(range(2002)), 2))
+    fleet.looked("a", 2.0, 0.01, read(SGLANG))
+    now = shown(fleet)
+
+    assert now[metrics.EVENTS_TRUST.name][("cold", "a")] == 1.0
+    assert now[metrics.RESIDENT_TOKENS.name] == {("b",): 2.0}
+    assert fleet.cache.unique_tokens == 2
+
+
 def test_labels_with_closed_sets_have_these_values_and_no_others():
     """Pods, engines, models and GPUs are the only open ones, and those are few."""
     fleet = Fleet(lambda: 0.0)
