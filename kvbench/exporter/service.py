@@ -280,7 +280,16 @@ class Exporter:
 
     def _spawn(self, name: str, work: Coroutine[None, None, None]) -> None:
         """Run something beside the server, for as long as the server."""
-        self._tasks[name] = asyncio.get_running_loop().create_task(work, name=name)
+        task = self._tasks[name] = asyncio.get_running_loop().create_task(work, name=name)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Tell what ended a task that was to go on: a fault of our own, and the pod is unread."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("%s is looked at no more", task.get_name(), exc_info=error)
+            pod = self.fleet.pods.get(task.get_name())
+            if pod is not None:
+                pod.reading = None
 
 
 def _listed(answer: bytes | Failure) -> list[str]:

@@ -395,3 +395,24 @@ async def test_a_pods_window_is_asked_for_with_the_key_of_its_api():
         await until(lambda: closed.fleet.pods[name].window == 80)
 
         assert "k1" not in repr(opened._settings)
+
+
+@scene
+async def test_a_fault_of_our_own_is_told_and_costs_one_pod(caplog):
+    """The others are looked at all the same."""
+    async with Site() as site:
+        pod, flag = await site.pod()
+        exporter = await site.exporter(flag, "http://127.0.0.1:1")
+        looked = exporter.fleet.looked
+
+        def broken(name, *rest):
+            if name == "127.0.0.1:1":
+                raise RuntimeError("no such thing")
+            looked(name, *rest)
+
+        exporter.fleet.looked = broken
+        await until(lambda: "127.0.0.1:1 is looked at no more" in caplog.text)
+        exporter.fleet.pods[pod.url.removeprefix("http://")].reading = None
+        await until(
+            lambda: exporter.fleet.pods[pod.url.removeprefix("http://")].reading is not None
+        )
