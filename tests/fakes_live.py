@@ -14,7 +14,8 @@ def row(**fields):
     given = {
         "index": next(INDICES), "session": "s", "turn": 1, "group": "g", "intended_s": 1.0,
         "sent_s": 1.001, "first_token_s": 1.101, "last_token_s": 1.141,
-        "chunk_gaps_s": [0.02, 0.02], "prompt_tokens": 100, "cached_tokens": 48,
+        "chunk_gaps_s": [0.02, 0.02], "planned_prompt_tokens": 80,
+        "prompt_tokens": 100, "cached_tokens": 48,
         "ceiling_tokens": 64, "completion_tokens": 3, "max_tokens": 3, "pod": "a",
         "request_id": "r", **fields,
     }  # fmt: skip

@@ -63,6 +63,7 @@ class LoadCollector(Collector):
             (load.SENT_TURNS, "turns"),
             (load.PROMPT_TOKENS, "prompt_tokens"),
             (load.CACHED_TOKENS, "cached_tokens"),
+            (load.PLANNED_TOKENS, "planned_tokens"),
             (load.CEILING_TOKENS, "ceiling_tokens"),
             (load.COMPLETION_TOKENS, "completion_tokens"),
         ):

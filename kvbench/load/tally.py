@@ -46,7 +46,8 @@ class Cell(msgspec.Struct, omit_defaults=True):
         failed: Of these, turns not answered in full.
         prompt_tokens: Of answers that say what was cached.
         cached_tokens: Of the prompt tokens.
-        ceiling_tokens: What an endless cache would have had, of the same turns.
+        planned_tokens: Prompt tokens of the same answers by the plan; the server may count others.
+        ceiling_tokens: What an endless cache would have had of these.
         completion_tokens: Tokens generated.
         ttft: Seconds to the first token, from the send.
         itl: Seconds between chunks.
@@ -58,6 +59,7 @@ class Cell(msgspec.Struct, omit_defaults=True):
     failed: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
+    planned_tokens: int = 0
     ceiling_tokens: int = 0
     completion_tokens: int = 0
     ttft: Distribution = _distribution()
@@ -76,7 +78,9 @@ class Cell(msgspec.Struct, omit_defaults=True):
         if row.cached_tokens is not None and row.prompt_tokens is not None:
             self.prompt_tokens += row.prompt_tokens
             self.cached_tokens += row.cached_tokens
-            self.ceiling_tokens += row.ceiling_tokens or 0
+            if row.planned_prompt_tokens is not None:
+                self.planned_tokens += row.planned_prompt_tokens
+                self.ceiling_tokens += row.ceiling_tokens or 0
         if row.ttft_s is not None:
             self.ttft.add(row.ttft_s)
         if row.e2e_s is not None:
@@ -89,6 +93,7 @@ class Cell(msgspec.Struct, omit_defaults=True):
         self.failed += other.failed
         self.prompt_tokens += other.prompt_tokens
         self.cached_tokens += other.cached_tokens
+        self.planned_tokens += other.planned_tokens
         self.ceiling_tokens += other.ceiling_tokens
         self.completion_tokens += other.completion_tokens
         self.ttft.merge(other.ttft)
@@ -103,8 +108,8 @@ class Cell(msgspec.Struct, omit_defaults=True):
 
     @property
     def ceiling(self) -> float | None:
-        """Share of the prompt tokens that an endless cache would have had."""
-        return self.ceiling_tokens / self.prompt_tokens if self.prompt_tokens else None
+        """Share of the planned prompt tokens that an endless cache would have had."""
+        return self.ceiling_tokens / self.planned_tokens if self.planned_tokens else None
 
 
 class Tally(msgspec.Struct, omit_defaults=True):

@@ -15,7 +15,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flask import Blueprint, Response, send_file
+from flask import Blueprint, Response, request, send_file
 from gevent.pywsgi import WSGIServer
 
 from kvbench.errors import InputError
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _WEB = Path(__file__).parent / "web"
 _SCRIPT = '<script src="./kvbench/tab.js" defer></script></body>'
-_CLEANUP = re.compile(rb'("state":\s*)"cleanup"')
+_ENDING = re.compile(rb'("state":\s*)"(?:cleanup|stopping)"')
 _FILES = {"rows.csv": "text/csv", "rows.jsonl": "application/jsonl", "manifest.json": "text/json"}
 
 
@@ -54,7 +54,7 @@ def attach(environment: Any, conductor: Conductor) -> None:
     route("/metrics", lambda: Response(exposition(conductor.live), content_type=CONTENT_TYPE))
     web.app.register_blueprint(pages)
     web.app.after_request(_with_script)
-    web.app.after_request(_never_cleaning_up)
+    web.app.after_request(_never_ending)
     web.template_args["extended_tabs"] = [{"title": "kvbench", "key": "kvbench"}]
     web.template_args["extended_csv_files"] = [
         {"href": f"./kvbench/{name}", "title": f"Download kvbench {name}"} for name in _FILES
@@ -99,10 +99,10 @@ def _with_script(response: Response) -> Response:
     return response
 
 
-def _never_cleaning_up(response: Response) -> Response:
-    """Say "running" for "cleanup": Locust's page stops asking when it hears that, and hangs."""
-    if response.mimetype == "application/json" and not response.direct_passthrough:
-        response.set_data(_CLEANUP.sub(rb'\1"running"', response.get_data()))
+def _never_ending(response: Response) -> Response:
+    """Say "running" while a run ends: at another word Locust's page stops asking, and hangs."""
+    if request.path.endswith("/stats/requests") and not response.direct_passthrough:
+        response.set_data(_ENDING.sub(rb'\1"running"', response.get_data()))
     return response
 
 

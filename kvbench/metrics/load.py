@@ -53,10 +53,16 @@ CACHED_TOKENS = Metric(
     "Of the prompt tokens, those that the pod had cached.",
     ("pod",),
 )
+PLANNED_TOKENS = Metric(
+    "kvbench_load_planned_prompt_tokens_total",
+    "counter",
+    "Prompt tokens of the same answers, as the plan counts them.",
+    ("pod",),
+)
 CEILING_TOKENS = Metric(
     "kvbench_load_ceiling_tokens_total",
     "counter",
-    "Of the prompt tokens, those that one endless cache would have had.",
+    "Of the planned prompt tokens, those that one endless cache would have had.",
     ("pod",),
 )
 COMPLETION_TOKENS = Metric(
@@ -118,6 +124,7 @@ METRICS: tuple[Metric, ...] = (
     IN_FLIGHT,
     PROMPT_TOKENS,
     CACHED_TOKENS,
+    PLANNED_TOKENS,
     CEILING_TOKENS,
     COMPLETION_TOKENS,
     TTFT,
