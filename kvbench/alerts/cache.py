@@ -140,7 +140,9 @@ def _cold(settings: Settings) -> Alert:
             f"{names.hits('pod')} < on ({MODEL}) group_left () ({limits.cold:g} * {fleet})\n"
             f"and on ({MODEL}) {fleet} > {limits.past_hits:g}\n"
             f"and {names.pod('prompt_tokens')} > {limits.guard_tokens:g}\n"
-            f"and {YOUNG} == 1"
+            f"and {YOUNG} == 1\n"
+            # a fleet that is new as a whole is cold as a whole
+            f"and on ({MODEL}) {YOUNG_SHARE} < 1"
         ),
         for_s=0,
         board=BOARD,

@@ -46,7 +46,7 @@ async def healthy(fleet):
 async def restarted(fleet):
     """One pod begins anew; its documents come round more slowly than the present is long."""
     traffic = asyncio.ensure_future(fleet.repeat(60))
-    await asyncio.sleep(YOUNG_S + 5)
+    await asyncio.sleep(YOUNG_S + 10)
     await ask(fleet.pods[0], "/restart", {})
     await traffic
 
