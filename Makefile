@@ -64,6 +64,7 @@ bench: install ## What load generator, cache, pod and (with TRACES=folder) simul
 	$(BIN)/python scripts/bench_kvcache.py
 	$(BIN)/python scripts/bench_pod.py
 	$(BIN)/python scripts/bench_load.py
+	$(BIN)/python scripts/bench_index.py
 	$(BIN)/python scripts/bench_exporter.py
 	$(BIN)/python scripts/bench_records.py
 	$(if $(TRACES),$(BIN)/python scripts/bench_simulate.py $(TRACES)/mooncake_conversation_trace.jsonl)
