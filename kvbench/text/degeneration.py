@@ -28,7 +28,10 @@ from __future__ import annotations
 
 import re
 import zlib
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Degeneration: TypeAlias = Literal["loop", "salad", "echo", "empty", "overflow"]
 """What may be wrong with an answer."""
@@ -39,10 +42,11 @@ LEAST_WORDS = 32
 """Words below which an answer is not judged."""
 
 _UNPARTED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\u0e00-\u0e7f"
-_WORD = re.compile(rf"[{_UNPARTED}]|[^\W\d_{_UNPARTED}]+|\d+|([^\w\s]|_)\1*")
+_WORD = re.compile(rf"[{_UNPARTED}]|[^\W\d_{_UNPARTED}]+|\d+|[^\w\s]|_")
+_SIGN = re.compile(r"[^\w\s]|_")
 _LAYOUT = re.compile(r"(\s|[^\w\s])\1+")
 _SQUEEZED = 0.1
-_TAIL_CHARACTERS = 8_000  # enough for three copies of 128 words
+_TAIL_CHARACTERS = 4_500  # enough for three copies of 128 words
 _LONGEST_PERIOD = 128
 _COPIES = 3
 _TAIL_WORDS = 200
@@ -51,7 +55,9 @@ _ZIPPED_CHARACTERS = 400
 _ZIPPED = 4.0
 _NOT_ALPHANUMERIC = 0.6
 _ECHOED = 0.6
-_LEAST_ECHO = 20
+_LEAST_ECHO = 64  # characters
+_NEEDLE = 64  # characters that are looked for
+_PLACES = 100  # of the prompt that are looked at closer
 
 
 def degeneration(
@@ -72,7 +78,8 @@ def degeneration(
         asked: The tokens that it might have had.
     """
     end = answer[-_TAIL_CHARACTERS:]
-    tail, squeezed = words(end), _LAYOUT.sub(r"\1", end)
+    squeezed = _LAYOUT.sub(r"\1", end)
+    tail = words(squeezed)
     if len(tail) >= LEAST_WORDS or len(end) >= _ZIPPED_CHARACTERS:
         if loops(tail) or zips(squeezed) or len(squeezed) < _SQUEEZED * len(end):
             return "loop"
@@ -93,8 +100,8 @@ def refused_for_length(status: int | None, message: str) -> bool:
 
 
 def words(text: str) -> list[str]:
-    """Return the words of a text, in order."""
-    return [match.group() for match in _WORD.finditer(text)]
+    """Return the words of a text without its layout, in order."""
+    return _WORD.findall(text)
 
 
 def loops(tail: list[str]) -> bool:
@@ -119,9 +126,8 @@ def is_salad(tail: list[str], squeezed: str) -> bool:
     last = tail[-_TAIL_WORDS:]
     if len(last) == _TAIL_WORDS and len(set(last)) < _DIFFERENT * _TAIL_WORDS:
         return True
-    characters = [c for c in squeezed if not c.isspace()]
-    signs = sum(not c.isalnum() for c in characters)
-    return signs > _NOT_ALPHANUMERIC * len(characters)
+    characters = sum(map(len, squeezed.split()))
+    return len(_SIGN.findall(squeezed)) > _NOT_ALPHANUMERIC * characters
 
 
 def echoes(answer: str, prompt: str) -> bool:
@@ -132,12 +138,15 @@ def echoes(answer: str, prompt: str) -> bool:
     """
     answer = answer.strip()
     length = len(answer)
-    middle = answer[length * 2 // 5 : length * 3 // 5]
-    if len(words(middle)) < _LEAST_ECHO // 5:
+    start = length * 2 // 5
+    middle = answer[start : min(length * 3 // 5, start + _NEEDLE)]
+    if length < _LEAST_ECHO:
         return False
     at = prompt.find(middle)
-    while at >= 0:
-        if _common(answer, prompt, length * 2 // 5, at) > _ECHOED * length:
+    for _ in range(_PLACES):
+        if at < 0:
+            return False
+        if _common(answer, prompt, start, at) > _ECHOED * length:
             return True
         at = prompt.find(middle, at + 1)
     return False
@@ -145,11 +154,20 @@ def echoes(answer: str, prompt: str) -> bool:
 
 def _common(answer: str, prompt: str, here: int, there: int) -> int:
     """Return the length of the run that two texts share around two places in them."""
-    before = 0
-    while before < min(here, there) and answer[here - before - 1] == prompt[there - before - 1]:
-        before += 1
-    after = 0
-    most = min(len(answer) - here, len(prompt) - there)
-    while after < most and answer[here + after] == prompt[there + after]:
-        after += 1
+    after = _longest(
+        lambda n: answer[here : here + n] == prompt[there : there + n],
+        min(len(answer) - here, len(prompt) - there),
+    )
+    before = _longest(
+        lambda n: answer[here - n : here] == prompt[there - n : there], min(here, there)
+    )
     return before + after
+
+
+def _longest(same: Callable[[int], bool], most: int) -> int:
+    """Return the largest number up to `most` for which texts are the same, as for all below it."""
+    low, high = 0, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if same(middle) else (low, middle - 1)
+    return low

@@ -148,8 +148,8 @@ def test_a_request_that_was_refused_for_its_length_is_known_by_the_servers_words
 
 def test_words_are_runs_signs_and_characters_of_scripts_without_spaces():
     """So that a loop has the same period in every script."""
-    assert words("x_1 == f(a2), 好的 ok!!") == [
-        "x", "_", "1", "==", "f", "(", "a", "2", ")", ",", "好", "的", "ok", "!!",
+    assert words("x_1 = f(a2), 好的 ok!") == [
+        "x", "_", "1", "=", "f", "(", "a", "2", ")", ",", "好", "的", "ok", "!",
     ]  # fmt: skip
 
 
