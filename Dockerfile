@@ -28,13 +28,13 @@ RUN --mount=type=secret,id=pip_conf,target=/etc/pip.conf --mount=type=secret,id=
  && /opt/kvbench/bin/pip wheel --no-deps --wheel-dir /dist . \
  && /opt/kvbench/bin/pip install --no-deps /dist/*.whl \
  && /opt/kvbench/bin/pip uninstall --yes pip setuptools \
- && find /opt/kvbench/lib/python3*/site-packages -type d \( -name tests -o -path '*/pyarrow/include' -o -path '*/matplotlib/mpl-data/sample_data' \) \
-    -prune -exec rm -r {} +
+ && cd /opt/kvbench/lib/python3*/site-packages && rm -r pyarrow/include \
+ && find . -type d -name tests -prune -exec rm -r {} +
 
 FROM ${PYTHON_IMAGE}
-# Runs go to /data/runs: a volume that is mounted there gets its owner from here.
+# Runs go to /data/runs, weights to /models: a volume that is mounted there gets its owner from here.
 RUN useradd --uid 10001 --user-group --no-create-home --home-dir /tmp --shell /usr/sbin/nologin kvbench \
- && install -d -o kvbench -g kvbench /data /data/runs
+ && install -d -o kvbench -g kvbench /data /data/runs /models /cache
 COPY --from=build /opt/kvbench /opt/kvbench
 ENV PATH=/opt/kvbench/bin:$PATH PYTHONUNBUFFERED=1 HOME=/tmp MPLCONFIGDIR=/tmp
 WORKDIR /data

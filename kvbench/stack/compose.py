@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 PROFILES = ("gpu", "cpu", "sim")
 OLDEST = (2, 20)
 """Compose: from here on a service may depend on one that another profile has."""
+LOOK_SECONDS = 3.0
+"""Between two looks at parts that may have ended while Compose waits for them."""
 PORTS = {
     "ROUTER_PORT": topology.ROUTER_PORT,
     "LOCUST_PORT": topology.LOCUST_PORT,
@@ -169,8 +171,16 @@ def up(folder: Path) -> dict[str, str]:
     if wrong := trouble(found):
         raise wrong
     command = ["docker", "compose", "up", "--detach", "--wait", "--build"]
-    if subprocess.run(command, cwd=folder, check=False).returncode:  # noqa: S603 - our own words
-        raise _failed(folder)
+    with subprocess.Popen(command, cwd=folder) as process:  # noqa: S603 - our own words
+        while (code := _ended(process)) is None:
+            if (part := _broken(folder, ended=True)) is not None:  # Compose waits for its return
+                process.terminate()
+                raise _failure(folder, part)
+    if code:
+        part = _broken(folder, ended=False)
+        if part is None:
+            raise TargetError("docker compose up has failed", hint="what it printed says why")
+        raise _failure(folder, part)
     return {
         name.removesuffix("_PORT").lower(): f"http://{_host(found.settings)}:"
         f"{found.settings.get(name) or port}"
@@ -178,20 +188,39 @@ def up(folder: Path) -> dict[str, str]:
     }
 
 
-def _failed(folder: Path) -> TargetError:
-    """Return the error that names a part which is not well, and what its log means."""
+def _ended(process: subprocess.Popen[bytes]) -> int | None:
+    """Return the exit code of a process, None if it still runs after a while."""
+    try:
+        return process.wait(LOOK_SECONDS)
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def _broken(folder: Path, *, ended: bool) -> Mapping[str, str] | None:
+    """Return a part that is not well, as Compose describes it; None if there is none.
+
+    Args:
+        folder: Of the stack.
+        ended: Only one that has ended by itself. Otherwise one that does not answer counts, too:
+            only if none has ended, for what has ended makes others sick.
+    """
     listing = _docker(folder, "compose", "ps", "--all", "--format", "json").stdout
     parts = [json.loads(line) for line in listing.splitlines() if line.startswith("{")]
-    ended = [part for part in parts if part["State"] in {"exited", "restarting"}]
-    sick = [part for part in parts if part["Health"] == "unhealthy"]
-    for part in [part for part in ended if part["ExitCode"]] + sick:  # what ended made others sick
-        service = part["Service"]
-        log = _docker(folder, "compose", "logs", "--no-log-prefix", "--tail=300", service)
-        return TargetError(
-            f"{service} is not well: {part['Status']}",
-            hint=known_trouble(log.stdout + log.stderr) or f"docker compose logs {service}",
-        )
-    return TargetError("docker compose up has failed", hint="what it printed says why")
+    for part in parts:
+        if part["State"] in {"exited", "restarting"} and part["ExitCode"]:
+            return dict(part)
+    sick = (part for part in parts if part["Health"] == "unhealthy" and not ended)
+    return next(sick, None)
+
+
+def _failure(folder: Path, part: Mapping[str, str]) -> TargetError:
+    """Return the error that names a part which is not well, and what its log means."""
+    service = part["Service"]
+    log = _docker(folder, "compose", "logs", "--no-log-prefix", "--tail=300", service)
+    return TargetError(
+        f"{service} is not well: {part['Status']}",
+        hint=known_trouble(log.stdout + log.stderr) or f"docker compose logs {service}",
+    )
 
 
 def _docker(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:

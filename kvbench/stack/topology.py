@@ -125,6 +125,7 @@ class VllmSpec:
 
     Attributes:
         model: What it serves: a name on the hub, or a directory.
+        name: What it calls the model; None: as `model` says.
         revision: Of a model on the hub.
         block_size: Tokens per KV block: 16 on GPUs; on CPUs a multiple of 32.
         max_model_len: Longest prompt and answer together, in tokens; None: as the model has it.
@@ -135,6 +136,7 @@ class VllmSpec:
     """
 
     model: str
+    name: str | None = None
     revision: str | None = None
     block_size: int = 16
     max_model_len: int | None = None
@@ -146,6 +148,7 @@ class VllmSpec:
     def arguments(self, at: Listening) -> list[str]:
         """Return the flags."""
         optional = {
+            "--served-model-name": self.name,
             "--revision": self.revision,
             "--max-model-len": self.max_model_len,
             "--gpu-memory-utilization": self.gpu_memory_utilization,

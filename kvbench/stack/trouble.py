@@ -1,4 +1,4 @@
-"""What the log of a vLLM that did not start means, and the one thing to do about it.
+"""What to do about a vLLM that did not start, as its log or that of its download says.
 
 Pure. vLLM ends with a traceback of a hundred lines, and the line that says why is seldom the last.
 """
@@ -9,12 +9,16 @@ import re
 
 _KNOWN = (
     (
-        r"not a valid model identifier|RepositoryNotFoundError|404 Client Error",
+        r"valid model identifier|RepositoryNotFoundError|(Model|Repository) (\S+ )?not found",
         "there is no such model: check its name, and HF_TOKEN if it is private",
     ),
     (
-        r"gated repo|GatedRepoError|401 Client Error|403 Client Error",
+        r"gated repo|GatedRepoError|requires approval|401 Client Error|403 Client Error",
         "the model wants its licence accepted: do so on its page, and set HF_TOKEN",
+    ),
+    (
+        r"[Rr]evision not found|not a valid git identifier",
+        "the model has no such revision: check its name",
     ),
     (
         r"couldn't connect to|Name or service not known|Temporary failure in name resolution",

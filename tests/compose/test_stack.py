@@ -13,6 +13,17 @@ from compose.running import ask, ours, wait_until
 pytestmark = [pytest.mark.compose, pytest.mark.timeout(400)]
 
 
+NEWEST = """if True:
+    import json, pathlib
+    run = max(pathlib.Path("runs").glob("2*"))
+    manifest = json.loads((run / "manifest.json").read_text())
+    rows = [json.loads(line) for file in run.glob("rows-*.jsonl") for line in file.open()]
+    done = manifest["state"] == "finished"
+    print(json.dumps([run.name, manifest["counts"], rows] if done else None))
+"""
+"""Reads the newest run in the volume of runs."""
+
+
 def run_load(stack) -> None:
     """Have Locust send the demo's workload, from its web UI's API, to the end."""
     locust = stack.url("LOCUST_PORT")
@@ -58,19 +69,19 @@ def test_a_run_from_locusts_web_ui_is_routed_to_where_its_prefixes_are(stack):
     """Rows, pods and router say the same; both workers had a part in it."""
     hits = "sum(vllm:prefix_cache_hits_total) / sum(vllm:prefix_cache_queries_total)"
     run_load(stack)
-    script = """if True:
-        import json, pathlib
-        run = max(pathlib.Path("runs").iterdir())
-        rows = [json.loads(line) for file in run.glob("rows-*.jsonl") for line in file.open()]
-        print(json.dumps([json.loads((run / "manifest.json").read_text())["counts"], rows]))
-    """
-    counts, rows = json.loads(stack.compose("exec", "-T", "load", "python3", "-c", script))
+
+    def closed():
+        """The newest run's manifest is closed; its name, its counts and its rows."""
+        return json.loads(stack.compose("exec", "-T", "load", "python3", "-c", NEWEST))
+
+    run, counts, rows = wait_until(closed, 30)
 
     assert counts == {"planned": 169, "rows": 169, "ok": 169, "failed": {}}
     assert {row["pod"] for row in rows} == {"pod-1:8000", "pod-2:8000"}
     cached = sum(row["cached_tokens"] for row in rows)
     assert cached / sum(row["prompt_tokens"] for row in rows) > 0.6
     assert wait_until(lambda: stack.query(hits).get("", 0) > 0.6, 30)
+    assert run in stack.compose("exec", "-T", "load", "kvbench", "report", f"runs/{run}")
 
 
 def test_prometheus_sees_every_target_and_every_rule_is_well(stack):

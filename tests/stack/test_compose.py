@@ -126,7 +126,7 @@ case "$*" in
   "compose ps --quiet") ;;
   "compose ps --all"*) cat ps.json ;;
   "compose logs"*) echo "said by $5"; cat log 2>/dev/null ;;
-  "compose up"*) exit $(cat code) ;;
+  "compose up"*) [ -e waits ] && exec sleep 30; exit $(cat code) ;;
 esac
 """
 
@@ -158,7 +158,7 @@ def part(service: str, state: str, code: int, health: str) -> str:
 def test_what_ended_is_named_before_what_that_made_sick(docker):
     """And its log says what to do, where it says something known."""
     (docker / "ps.json").write_text(
-        part("cache-owner", "exited", 0, "")
+        part("gpu-weights", "exited", 0, "")
         + part("router", "running", 0, "unhealthy")
         + part("gpu-1", "restarting", 1, "")
     )
@@ -168,6 +168,16 @@ def test_what_ended_is_named_before_what_that_made_sick(docker):
         compose.up(docker)
 
     assert "free GPU memory" in error.value.hint
+
+
+def test_what_ends_while_compose_waits_for_it_ends_the_waiting(docker, monkeypatch):
+    """A pod that comes back again and again would be waited for for long."""
+    monkeypatch.setattr(compose, "LOOK_SECONDS", 0.05)
+    (docker / "waits").touch()
+    (docker / "ps.json").write_text(part("cpu-1", "restarting", 1, ""))
+
+    with pytest.raises(TargetError, match="cpu-1 is not well"):
+        compose.up(docker)
 
 
 def test_where_the_log_says_nothing_known_it_is_named(docker):

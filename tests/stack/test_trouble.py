@@ -8,6 +8,10 @@ from kvbench.stack.trouble import known_trouble
 
 SAID = {
     "OSError: org/x is not a local folder and is not a valid model identifier listed on": "model",
+    "Error: Model 'org/x' not found.\nIf the repo is private, make sure": "model",
+    "Error: Access denied. Model 'org/x' requires approval.": "licence",
+    "Error: Revision not found in model 'org/x'.": "revision",
+    "Error: Local entry not found. [Errno -3] Temporary failure in name resolution": "hub",
     "OSError: You are trying to access a gated repo.\nMake sure to have access": "licence",
     "OSError: We couldn't connect to 'https://example.org' to load the files": "hub",
     "(3.0 GiB KV is needed, which is larger than the available KV cache memory": "length",
