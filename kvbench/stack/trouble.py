@@ -41,6 +41,10 @@ _KNOWN = (
         "vLLM sees no GPU: is the driver installed, and in a container NVIDIA's toolkit?",
     ),
     (
+        r"cannot be started: No such file",
+        "pip install 'kvbench[vllm]', or say with --vllm-command what starts one",
+    ),
+    (
         r"[Aa]ddress already in use",
         "the port is taken: end what listens there, or choose another",
     ),
