@@ -78,7 +78,7 @@ async def fetch(
     done: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
     try:
         async with asyncio.timeout(timeout_s):
-            upstream = await pool.connect(timeout_s)
+            upstream = await pool.connect(timeout_s, single=True)
             length = b""
             if method == "POST":
                 length = b"content-type: application/json\r\ncontent-length: %d\r\n" % len(body)

@@ -70,11 +70,12 @@ class Upstream(asyncio.Protocol):
 
     __slots__ = (
         "_buffer", "_caller", "_complete", "_head", "_length", "_method", "_missing", "_parser",
-        "_paused", "_pieces", "_pool", "_transport", "idle_since", "used",
+        "_paused", "_pieces", "_pool", "_single", "_transport", "idle_since", "used",
     )  # fmt: skip
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, *, single: bool = False) -> None:
         self._pool = pool
+        self._single = single  # it serves one request, and whoever asked for it closes it
         self._transport: asyncio.Transport
         self._caller: Caller | None = None
         self._parser: httptools.HttpResponseParser  # of chunks
@@ -131,7 +132,8 @@ class Upstream(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Find the head and the end; hand on what has come."""
-        if self._caller is None:  # nobody asked
+        caller = self._caller
+        if caller is None:  # nobody asked
             self._transport.abort()
             return
         first = self._head is None
@@ -146,10 +148,10 @@ class Upstream(asyncio.Protocol):
             self._fail("protocol", "did not answer in HTTP")
             return
         if first:
-            self._caller.answered(head, self._length)
-            if self._caller is None:  # it will not have this answer
+            caller.answered(head, self._length)
+            if self._caller is not caller:  # it will not have this answer
                 return
-        self._caller.arrived(data, pieces)
+        caller.arrived(data, pieces)
         if self._complete:
             self._finish(reusable=head.keep_alive)
 
@@ -231,7 +233,7 @@ class Upstream(asyncio.Protocol):
         caller, self._caller = self._caller, None
         assert caller is not None
         self.used = True
-        if reusable:
+        if reusable and not self._single:
             self.resume()
             self._pool.give_back(self)
         else:
@@ -268,15 +270,15 @@ class Pool:
                 return upstream
         return None
 
-    async def connect(self, timeout_s: float) -> Upstream:
-        """Return a new connection.
+    async def connect(self, timeout_s: float, *, single: bool = False) -> Upstream:
+        """Return a new connection, which is given to nobody else afterwards if it is a `single`.
 
         Raises:
             OSError: It cannot be made (TimeoutError: not in time).
         """
         async with asyncio.timeout(timeout_s):
             _, upstream = await self._loop.create_connection(
-                lambda: Upstream(self),
+                lambda: Upstream(self, single=single),
                 self._address.host,
                 self._address.port,
                 ssl=self._address.tls or None,

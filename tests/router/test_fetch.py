@@ -1,0 +1,56 @@
+"""The router's own requests to a pod."""
+
+from __future__ import annotations
+
+from router.fakes import FakePod, fine, run
+
+from kvbench.http.address import parse_address
+from kvbench.router.fetch import fetch
+from kvbench.router.upstream import Pool
+
+
+class WatchedPool(Pool):
+    """A pool that tells whether a connection was given back to it."""
+
+    given_back = 0
+
+    def give_back(self, upstream) -> None:
+        """Count."""
+        self.given_back += 1
+        super().give_back(upstream)
+
+
+def test_a_probes_connection_serves_nobody_else():
+    """It is closed when the probe has ended: a client's request on it would never be answered."""
+
+    async def case():
+        pod = await FakePod(fine).start()
+        address = parse_address(pod.url)
+        pool = WatchedPool(address)
+        for path in ("/health", "/v1/models"):
+            answer = await fetch(pool, address, "GET", path, 1.0)
+            assert (answer.status, answer.trouble) == (200, None)
+        assert pool.given_back == 0
+        pool.close()
+        await pod.stop()
+
+    run(case)
+
+
+def test_what_nobody_answers_is_told_in_words():
+    """Refused is not the same as slow."""
+
+    async def case():
+        async def silent(call):
+            await call.gone()
+
+        pod = await FakePod(silent).start()
+        address = parse_address(pod.url)
+        pool = Pool(address)
+        slow = await fetch(pool, address, "GET", "/x", 0.02)
+        await pod.stop()
+        refused = await fetch(pool, address, "GET", "/x", 1.0)
+        assert (slow.status, slow.trouble, slow.refused) == (0, "did not answer in time", False)
+        assert (refused.trouble, refused.refused) == ("connection refused", True)
+
+    run(case)
