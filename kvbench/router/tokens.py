@@ -7,7 +7,7 @@ hashed (`PrefixStore`, `ChainStore`).
 Rules:
 
 - Exact or not at all. A body with anything in it that the template might see and this module cannot
-  lay out (tools, pictures, several parts of text, template arguments, …) has no tokens here, and
+  lay out (tools, pictures, template arguments, …) has no tokens here, and
   is routed by estimate. So is what is so large that it would hold up the others.
 - A model whose tokens turn out to be others than the pod's is given up, with the first difference
   in words: when a pod's `/tokenize` says so in the beginning, or when more than two requests, and
@@ -66,6 +66,19 @@ class _Message(msgspec.Struct, forbid_unknown_fields=True):
     annotations: None = None
     reasoning: None = None
     reasoning_content: None = None
+
+    @property
+    def text(self) -> str:
+        """Its text, as a server makes one of several parts."""
+        content = self.content
+        return content if isinstance(content, str) else "\n".join(part.text for part in content)
+
+    @property
+    def parts(self) -> list[dict[str, str]]:
+        """Its parts, as a server makes one of a text."""
+        content = self.content
+        texts = [content] if isinstance(content, str) else [part.text for part in content]
+        return [{"type": "text", "text": text} for text in texts]
 
 
 class _Body(msgspec.Struct):
@@ -319,19 +332,11 @@ def _lay_out(model: ModelTokens, body: Body) -> Reading | None:
     )
     keys = PromptKeys(body.cache_salt or None, model.lora)
     if isinstance(body, _Chat):
-        if len(body.messages) > _MOST_MESSAGES or any(
-            isinstance(one.content, list) and len(one.content) != 1 for one in body.messages
-        ):
+        if len(body.messages) > _MOST_MESSAGES:
             return None
-        messages = [
-            {
-                "role": one.role,
-                "content": one.content if isinstance(one.content, str) else one.content[0].text,
-            }
-            for one in body.messages
-        ]
-        ends = body.add_generation_prompt
-        text = model.tokenizer.render_chat(messages, add_generation_prompt=ends)
+        text = _chat_text(model.tokenizer, body)
+        if text is None:
+            return None
         return Reading(prompt, model, model.store.lookup(text), (), keys)
     if isinstance(body.prompt, str):
         special = body.add_special_tokens is not False
@@ -340,6 +345,21 @@ def _lay_out(model: ModelTokens, body: Body) -> Reading | None:
         lookup = model.store.lookup(body.prompt)
         return Reading(prompt, model, lookup, (), keys, is_text=special)
     return Reading(prompt, model, None, array("I", body.prompt), keys)
+
+
+def _chat_text(tokenizer: Tokenizer, body: _Chat) -> str | None:
+    """Return a chat's text; None if it depends on how contents are handed to the template.
+
+    A server hands a template that may loop over parts a list of them, even where the client sent a
+    text. Whether it takes a template for such a one is not known here, so both must come out alike.
+    """
+    ends = body.add_generation_prompt
+    whole = [{"role": one.role, "content": one.text} for one in body.messages]
+    text = tokenizer.render_chat(whole, add_generation_prompt=ends)
+    if not tokenizer.reads_parts:
+        return text
+    parts = [{"role": one.role, "content": one.parts} for one in body.messages]
+    return text if tokenizer.render_chat(parts, add_generation_prompt=ends) == text else None
 
 
 def _id_marks(ids: array[int]) -> list[tuple[int, int]]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from jinja2 import TemplateError, TemplateSyntaxError
 from jinja2.ext import Extension, loopcontrols
+from jinja2.nodes import Const, For, Getattr, Name
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from kvbench import clock
@@ -48,6 +49,13 @@ def _raise_exception(message: str) -> NoReturn:
     raise TemplateError(message)
 
 
+def _names_content(expression: Node) -> bool:
+    """Return whether an expression has to do with a content: `m.content`, `m["content"]`."""
+    parts: list[Node] = [expression, *expression.find_all((Getattr, Const, Name))]
+    named = (getattr(part, field, None) for part in parts for field in ("attr", "name", "value"))
+    return any(isinstance(name, str) and "content" in name for name in named)
+
+
 class ChatTemplate:
     """A compiled chat template.
 
@@ -56,6 +64,11 @@ class ChatTemplate:
         where: The file that it came from, for errors.
         special_tokens: `bos_token`, `eos_token` and the like, as the template sees them.
         now: What `strftime_now` asks for the date.
+
+    Attributes:
+        reads_parts: Whether it may take a message's content for a list of parts: it loops over one.
+            A server hands such a template the parts as they came, and any other their texts in one,
+            line by line.
 
     Raises:
         InputError: The template does not compile.
@@ -79,6 +92,9 @@ class ChatTemplate:
         env.globals["strftime_now"] = lambda form: now().strftime(form)
         try:
             self._template = env.from_string(source)
+            self.reads_parts = any(
+                _names_content(loop.iter) for loop in env.parse(source).find_all(For)
+            )
         except TemplateSyntaxError as error:
             raise InputError(
                 f"the chat template does not compile: {error.message}",
@@ -87,7 +103,7 @@ class ChatTemplate:
             ) from error
 
     def render(
-        self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool = True
+        self, messages: Sequence[Mapping[str, object]], *, add_generation_prompt: bool = True
     ) -> str:
         """Return the text of `messages`, each with `role` and `content`.
 

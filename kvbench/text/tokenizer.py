@@ -131,6 +131,11 @@ class Tokenizer:
         """Whether messages can be rendered."""
         return self._template is not None
 
+    @property
+    def reads_parts(self) -> bool:
+        """Whether its chat template may take a message's content for a list of parts."""
+        return self._template is not None and self._template.reads_parts
+
     @cached_property
     def plain_words(self) -> PlainWords:
         """Words that are one token each wherever they stand (see `kvbench.text.words`)."""
@@ -181,7 +186,7 @@ class Tokenizer:
         return spelling
 
     def render_chat(
-        self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool = True
+        self, messages: Sequence[Mapping[str, object]], *, add_generation_prompt: bool = True
     ) -> str:
         """Return the prompt's text for `messages`.
 

@@ -214,7 +214,7 @@ def test_salts_share_nothing():
 
 
 def test_what_cannot_be_laid_out_is_routed_by_estimate():
-    """Two parts of text: how they are joined is the template's business."""
+    """Whatever the template might be told beside the messages; parts of text can be."""
 
     async def case():
         async with House(1) as house:
@@ -222,8 +222,12 @@ def test_what_cannot_be_laid_out_is_routed_by_estimate():
             parts = [{"type": "text", "text": "river " * 50}, {"type": "text", "text": "x"}]
             body = {"model": "tiny", "max_tokens": 1}
             body["messages"] = [{"role": "user", "content": parts}]
-            await ask(house.url, "POST", CHAT, json.dumps(body).encode())
-            assert not (await house.decisions())[0]["exact"]
+            for extra, exact in (({}, True), ({"chat_template_kwargs": {"a": 1}}, False)):
+                await house.ask(json.dumps(body | extra).encode())
+                _, predicted, cached = await house.ask(json.dumps(body | extra).encode())
+                assert (await house.decisions())[0]["exact"] is exact
+                assert cached > 0
+                assert predicted == cached or not exact
 
     run(case)
 

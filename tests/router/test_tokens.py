@@ -88,17 +88,35 @@ def test_salt_and_adapter_are_part_of_every_prompt(tokens):
     assert adapted.hashes[0] == block_hashes(ids, 4, PromptKeys(None, "m-lora"))[0]
 
 
-def test_one_part_of_text_is_a_text(tokens):
-    """As OpenAI's clients may send it."""
-    parts = [{"role": "user", "content": [{"type": "text", "text": "hello there"}]}]
-    assert exact(read(tokens, messages=parts)) == exact(read(tokens, messages=HELLO))
+def test_parts_of_text_are_a_text_of_as_many_lines(tokens):
+    """As a server makes one of them for a template that prints the content."""
+    for texts in (["hello there"], ["hello", "there"]):
+        parts = [{"role": "user", "content": [{"type": "text", "text": t} for t in texts]}]
+        whole = [{"role": "user", "content": "\n".join(texts)}]
+        assert exact(read(tokens, messages=parts)) == exact(read(tokens, messages=whole))
+
+
+@pytest.mark.parametrize(("brackets", "alike"), [("", True), ("[]", False)])
+def test_a_template_that_loops_over_parts_must_make_the_same_of_a_text(brackets, alike):
+    """A server may hand it a list of one part where the client sent a text."""
+    template = (
+        "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}"
+        f"{{% for part in m.content %}}{{{{ part.text }}}}{brackets}{{% endfor %}}{{% endif %}}"
+        "<|end|>{% endfor %}"
+    )
+    tokens, tokenizer = PromptTokens(), byte_level(template)
+    tokens.models["m"] = ModelTokens("m", tokenizer, PrefixStore(tokenizer))
+    part = {"type": "text", "text": "river"}
+    for content in ("river", [part]):
+        reading = read(tokens, messages=[{"role": "user", "content": content}])
+        assert (reading is not None) == alike
+    assert read(tokens, messages=[{"role": "user", "content": [part, part]}]) is None
 
 
 @pytest.mark.parametrize(
     "fields",
     [
         {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
-        {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}] * 2}]},
         {"messages": [{"role": "user", "content": None}]},
         {"messages": [{"role": "assistant", "content": "x", "tool_calls": [{}]}]},
         {"messages": HELLO, "tools": [{"type": "function"}]},

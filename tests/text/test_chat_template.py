@@ -80,3 +80,18 @@ def test_a_template_that_does_not_compile_names_its_line():
     assert caught.value.message.startswith(
         "model/chat_template.jinja:2: the chat template does not"
     )
+
+
+@pytest.mark.parametrize(
+    ("source", "reads"),
+    [
+        ("{% for m in messages %}{{ m.content }}{% endfor %}", False),
+        ("{% for m in messages %}{% for c in m.content %}{{ c }}{% endfor %}{% endfor %}", True),
+        ("{% for m in messages %}{% for c in m['content'] %}{{ c }}{% endfor %}{% endfor %}", True),
+        ("{% set content = messages[0].content %}{% for c in content %}{{ c }}{% endfor %}", True),
+        ("{% for m in messages if m.role == 'user' %}{{ m['content'] }}{% endfor %}", False),
+    ],
+)
+def test_a_template_that_loops_over_a_content_may_read_parts(source, reads):
+    """It is handed the parts; any other is handed one text."""
+    assert ChatTemplate(source, where="t", special_tokens={}).reads_parts is reads
