@@ -33,7 +33,7 @@ def board(settings: Settings) -> Board:
         "Is anything wrong with the fleet, do users feel it, why, and on which pod?",
         (
             Row("", (*_health(), *_numbers(settings))),
-            Row("What is wrong", (_alerts(),)),
+            Row("What is wrong", (_alerts(settings.runbooks),)),
             Row("What users feel, and the usual reason", (_ttft(), queries.hit_rate_and_ceiling())),
             Row("Where", (_work(), _requests(), _queue())),
             Row("Traffic and room", (_tokens(), queries.usage(), queries.headroom())),
@@ -132,13 +132,13 @@ def _numbers(settings: Settings) -> tuple[Panel, ...]:
     )
 
 
-def _alerts() -> Panel:
-    """Return what fires; each alert's annotations lead on."""
+def _alerts(runbooks: str) -> Panel:
+    """Return what fires, each with the way to its runbook."""
     labels = "alertname, severity, instance, pod, model_name"
     return Panel(
         "Alerts",
-        "What fires now. Each alert's annotations lead to its runbook and to the panel that "
-        "shows it.",
+        "What fires now. A click on an alert opens its runbook; the alert itself also carries the "
+        "way to the panel that shows it.",
         "short",
         (Query(f"max by ({labels}) ({queries.ALERTS})", "Firing"),),
         kind="table",
@@ -150,6 +150,7 @@ def _alerts() -> Panel:
             ("alertname", "Alert"), ("severity", "Severity"), ("instance", "Instance"),
             ("pod", "Pod"), ("model_name", "Model"),
         ),
+        link=f"{runbooks}/${{__value.text}}.md",
     )  # fmt: skip
 
 

@@ -338,6 +338,10 @@ def _table(panel: Panel) -> table.Panel:
             )
         )
     )
+    if panel.link:
+        link = {"title": panel.labels[0][1], "url": panel.link, "targetBlank": True}
+        linked = model.DynamicConfigValue(id_val="links", value=[link])
+        drawn.override_by_name(panel.labels[0][1], [linked])
     for query in columns.values():
         unit = model.DynamicConfigValue(id_val="unit", value=query.unit or panel.unit)
         drawn.override_by_name(query.legend, [unit])

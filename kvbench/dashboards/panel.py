@@ -72,6 +72,7 @@ class Panel:
         least: Where the axis begins.
         most: Where the axis ends.
         labels: Labels that a table has as columns, with their headings.
+        link: Where a table's first column leads; `${__value.text}` stands for what it says.
         log: Draw the axis logarithmically.
     """
 
@@ -89,6 +90,7 @@ class Panel:
     least: float | None = 0
     most: float | None = None
     labels: tuple[tuple[str, str], ...] = ()
+    link: str = ""
     log: bool = False
 
     @property

@@ -243,6 +243,18 @@ def test_an_alert_leads_to_a_panel_that_there_is_and_the_panel_to_its_runbook(al
     )
 
 
+def test_a_firing_alert_in_the_table_leads_to_its_runbook():
+    """From the page for the wall straight to what to do."""
+    table = next(panel for panel in JSON["fleet.json"]["panels"] if panel["title"] == "Alerts")
+    (override,) = (
+        o for o in table["fieldConfig"]["overrides"] if o["matcher"]["options"] == "Alert"
+    )
+
+    assert override["properties"][0]["value"][0]["url"].endswith(
+        "/docs/runbooks/${__value.text}.md"
+    )
+
+
 def test_the_committed_files_are_these():
     """A stale one is red; `kvbench generate` mends it."""
     folder = Path(__file__).parents[2] / "dashboards"

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
 import time
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 from fleets import SmallFleet
-from monitoring import Watchers, free_port
+from monitoring import Watchers, free_port, until
 
 from kvbench.alerts.settings import Settings, Windows
 from kvbench.dashboards.boards import boards
@@ -114,6 +117,58 @@ def test_every_panel_answers_with_numbers_under_load_and_with_silence_when_idle(
     for board, answers, span in busy:
         render(board, answers, span, folder / f"{board.title}.png")
         assert 20_000 < (folder / f"{board.title}.png").stat().st_size < 200_000
+
+
+SGLANG = """
+# TYPE sglang_num_running_reqs gauge
+sglang_num_running_reqs{{model_name="m",tp_rank="0"}} 2
+# TYPE sglang_num_queue_reqs gauge
+sglang_num_queue_reqs{{model_name="m",tp_rank="0"}} 0
+# TYPE sglang_prompt_tokens counter
+sglang_prompt_tokens_total{{model_name="m",is_streaming="true"}} {asked}
+# TYPE sglang_cached_tokens counter
+sglang_cached_tokens_total{{model_name="m",cache_source="device"}} {found}
+"""
+"""As Prometheus 2 gets it from SGLang: its client library makes underscores of colons."""
+
+
+@pytest.mark.timeout(60)
+def test_underscored_names_of_sglang_land_under_their_colons_and_are_drawn(tmp_path):
+    """By the relabelling of alerts/prometheus.yml; the hit rate is of tokens."""
+    scrapes = count(1)
+
+    class Engine(BaseHTTPRequestHandler):
+        """Finds three quarters of what it is asked for."""
+
+        def do_GET(self):
+            """Answer a scrape."""
+            number = next(scrapes)
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4")
+            self.end_headers()
+            self.wfile.write(SGLANG.format(asked=number * 1000, found=number * 750).encode())
+
+        def log_message(self, *_arguments):
+            """Say nothing."""
+
+    with (
+        ThreadingHTTPServer(("127.0.0.1", 0), Engine) as engine,
+        Watchers(tmp_path / "watch", SETTINGS) as watchers,
+    ):
+        threading.Thread(target=engine.serve_forever, daemon=True).start()
+        url = watchers.start_prometheus()
+        watchers.scrape("vllm", {None: [f"127.0.0.1:{engine.server_port}"]})
+
+        def drawn():
+            """Return the latest hit rate on the page for the wall, once there is one."""
+            (_, fleet, _), *_ = asked(url, 8, [])
+            (found,) = (a for a in fleet if a.panel.title == "Hit rate")
+            return found.series[0] and found.series[0][0].latest
+
+        hit_rate = until(drawn, 30, "a hit rate")
+        engine.shutdown()
+
+    assert hit_rate == pytest.approx(0.75)
 
 
 async def plain(folder, watchers, url):
