@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _QUEUE = 32  # requests parsed ahead on one connection before reading pauses
+_MOST_AHEAD = 2**20  # bytes of their bodies before it does
 _LINGER_S = 2.0  # how long a refused client may go on sending before it is cut
 
 
@@ -126,7 +127,7 @@ class Connection(asyncio.Protocol):
         if self._mid_request and not self._in_head:
             self._deadline = self._server.now() + self._server.limits.read_timeout
         self._dispatch()
-        if len(self._queue) > _QUEUE and not self._paused_reading:
+        if self._queue and not self._paused_reading and self._far_ahead(_QUEUE):
             self._paused_reading = True
             self._transport.pause_reading()
 
@@ -308,7 +309,13 @@ class Connection(asyncio.Protocol):
         """Queue an answer of the server's own; read nothing after it."""
         if not self._over:
             self._over = True
+            self._body = []
             self._queue.append(_Refusal(status, message))
+
+    def _far_ahead(self, most: int) -> bool:
+        """Return whether more than `most` requests wait, or too much of them."""
+        ahead = sum(len(item.body) for item in self._queue if isinstance(item, Request))
+        return len(self._queue) > most or ahead > _MOST_AHEAD
 
     def _dispatch(self) -> None:
         """Hand out what waits until an exchange stays open."""
@@ -318,7 +325,7 @@ class Connection(asyncio.Protocol):
         while self._queue and self._exchange is None and not self._transport.is_closing():
             self._begin(self._queue.popleft())
         self._dispatching = False
-        if self._paused_reading and len(self._queue) <= _QUEUE // 2:
+        if self._paused_reading and not self._far_ahead(_QUEUE // 2):
             self._paused_reading = False
             self._transport.resume_reading()
         if self._continue and self._exchange is None and not self._over:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -298,3 +299,20 @@ async def test_requests_sent_far_ahead_are_not_read():
         held[-1].respond(200, b"")
     assert len(held) == 40
     assert transport.reading
+
+
+@scene
+async def test_large_bodies_sent_ahead_are_not_read():
+    """What one client can have the server keep is about two bodies, not thirty."""
+    held: list[Exchange] = []
+    limits = replace(LIMITS, max_body=2**22)
+    connection = Connection(Server(held.append, limits, "test"))
+    transport = FakeTransport()
+    connection.connection_made(transport)
+    connection.data_received(post(b"x" * 2**20))
+    assert transport.reading
+    connection.data_received(post(b"x" * (2**20 + 1)))
+    assert not transport.reading
+    held[0].respond(200, b"")
+    assert transport.reading
+    assert len(held[1].request.body) == 2**20 + 1
