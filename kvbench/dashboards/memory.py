@@ -5,7 +5,7 @@ from __future__ import annotations
 from kvbench.dashboards import queries
 from kvbench.dashboards.panel import BLUE, GREEN, RED, YELLOW, Board, Panel, Query, Row, number
 from kvbench.dashboards.queries import ENGINE, OURS, QUANTILES, RUN, WINDOW, by_pod
-from kvbench.metrics import engines, exporter
+from kvbench.metrics import dcgm, engines, exporter
 from kvbench.metrics.promql import bound, gauge, quantile, rate, ratio, total
 
 
@@ -182,14 +182,22 @@ def _lengths() -> Panel:
     )
 
 
+_GPU = "gpu, Hostname, hostname"
+_GPU_NAME = "GPU {{gpu}} {{Hostname}}{{hostname}}"
+
+
 def _gpu() -> Panel:
     used, whole = gauge(exporter.GPU_USED_BYTES, RUN), gauge(exporter.GPU_TOTAL_BYTES, RUN)
+    taken, free = total(gauge(dcgm.USED_MIB), _GPU), total(gauge(dcgm.FREE_MIB), _GPU)
     return Panel(
         "GPU memory taken",
-        "Of the exporter's machine, by NVML. An engine takes the cache's share at its start, so "
-        "this is flat and high: it is never how full the cache is.",
+        "By NVML of the exporter's machine, or by DCGM's exporter. An engine takes the cache's "
+        "share at its start, so this is flat and high: it is never how full the cache is.",
         "percentunit",
-        (Query(f"sum by (gpu) ({used}) / (sum by (gpu) ({whole}) > 0)", "GPU {{gpu}}"),),
+        (
+            Query(ratio(total(used, "gpu"), total(whole, "gpu")), "GPU {{gpu}}"),
+            Query(ratio(taken, f"{taken} + {free}"), _GPU_NAME),
+        ),
         needs="exporter",
         idle="no GPU here",
         quiet=True,
@@ -200,10 +208,14 @@ def _gpu() -> Panel:
 def _gpu_busy() -> Panel:
     return Panel(
         "GPU busy",
-        "Share of time in which the GPU did anything at all. It says little about how much: a GPU "
-        "that decodes one request is busy.",
+        "Share of time in which the GPU did anything at all: a GPU that decodes one request is "
+        "busy. How much its memory moves (DCGM) says more: decoding is bound by that.",
         "percentunit",
-        (Query(f"sum by (gpu) ({gauge(exporter.GPU_BUSY, RUN)})", "GPU {{gpu}}"),),
+        (
+            Query(total(gauge(exporter.GPU_BUSY, RUN), "gpu"), "GPU {{gpu}}"),
+            Query(f"{total(gauge(dcgm.BUSY_PERCENT), _GPU)} / 100", _GPU_NAME),
+            Query(total(gauge(dcgm.MEMORY_ACTIVE), _GPU), f"{_GPU_NAME}, memory", dashed=True),
+        ),
         needs="exporter",
         idle="no GPU here",
         quiet=True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvbench.metrics import engines, exporter, load, pod, router
+from kvbench.metrics import dcgm, engines, exporter, load, pod, router
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -50,6 +50,11 @@ def _lines() -> Iterator[str]:
     for quantity in engines.QUANTITIES:
         vllm, sglang = (_code(quantity.of(engine)) for engine in engines.ENGINES)
         yield f"| {quantity.help} | {quantity.kind} | {vllm} | {sglang} |"
+
+    yield ""
+    yield "And off NVIDIA's dcgm-exporter, where it runs:"
+    yield ""
+    yield from _table(dcgm.METRICS)
 
 
 def _table(metrics: Iterable[Metric]) -> Iterator[str]:

@@ -16,7 +16,7 @@ from kvbench.alerts.settings import Settings
 from kvbench.dashboards.boards import boards, files
 from kvbench.dashboards.panel import NEEDS, places
 from kvbench.dashboards.replay import Span, filled
-from kvbench.metrics import engines, vllm
+from kvbench.metrics import dcgm, engines, vllm
 from kvbench.metrics.catalogue import CATALOGUE
 from kvbench.metrics.promql import panel_id
 
@@ -31,6 +31,7 @@ DECLARED = {
     metric.name: metric
     for metric in (
         *CATALOGUE,
+        *dcgm.METRICS,
         *vllm.families(8192),
         *(metric for quantity in engines.QUANTITIES for metric in quantity.metrics),
     )
@@ -49,7 +50,9 @@ def names_in(expression: str) -> set[str]:
     """Return the metric names that an expression selects."""
     several = re.findall(r'__name__=~"([^"]+)"', expression)
     bare = re.sub(r'"[^"]*"', '""', expression)
-    single = re.findall(r"\b((?:vllm:|sglang:|kvbench_|pod:|model:)[a-z0-9_:]+|up|ALERTS)\b", bare)
+    single = re.findall(
+        r"\b((?:vllm:|sglang:|kvbench_|pod:|model:)[a-z0-9_:]+|DCGM_[A-Z_]+|up|ALERTS)\b", bare
+    )
     return {*single, *(name for names in several for name in names.split("|"))}
 
 

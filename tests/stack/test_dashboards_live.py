@@ -131,10 +131,18 @@ sglang_cached_tokens_total{{model_name="m",cache_source="device"}} {found}
 """
 """As Prometheus 2 gets it from SGLang: its client library makes underscores of colons."""
 
+DCGM = """
+DCGM_FI_DEV_FB_USED{{gpu="0",Hostname="node"}} 72000
+DCGM_FI_DEV_FB_FREE{{gpu="0",Hostname="node"}} 8000
+DCGM_FI_DEV_GPU_UTIL{{gpu="0",Hostname="node"}} 98
+DCGM_FI_PROF_DRAM_ACTIVE{{gpu="0",Hostname="node"}} 0.6
+"""
+"""As dcgm-exporter tells it of a GPU."""
+
 
 @pytest.mark.timeout(60)
-def test_underscored_names_of_sglang_land_under_their_colons_and_are_drawn(tmp_path):
-    """By the relabelling of alerts/prometheus.yml; the hit rate is of tokens."""
+def test_underscored_names_of_sglang_and_those_of_dcgm_are_drawn(tmp_path):
+    """The first by the relabelling of alerts/prometheus.yml; the hit rate is of tokens."""
     scrapes = count(1)
 
     class Engine(BaseHTTPRequestHandler):
@@ -146,7 +154,8 @@ def test_underscored_names_of_sglang_land_under_their_colons_and_are_drawn(tmp_p
             self.send_response(200)
             self.send_header("Content-Type", "text/plain; version=0.0.4")
             self.end_headers()
-            self.wfile.write(SGLANG.format(asked=number * 1000, found=number * 750).encode())
+            text = (SGLANG + DCGM).format(asked=number * 1000, found=number * 750)
+            self.wfile.write(text.encode())
 
         def log_message(self, *_arguments):
             """Say nothing."""
@@ -160,15 +169,22 @@ def test_underscored_names_of_sglang_land_under_their_colons_and_are_drawn(tmp_p
         watchers.scrape("vllm", {None: [f"127.0.0.1:{engine.server_port}"]})
 
         def drawn():
-            """Return the latest hit rate on the page for the wall, once there is one."""
-            (_, fleet, _), *_ = asked(url, 8, [])
-            (found,) = (a for a in fleet if a.panel.title == "Hit rate")
-            return found.series[0] and found.series[0][0].latest
+            """Return the newest values of some panels, once there is a hit rate."""
+            got = {
+                (board.title, answer.panel.title): [
+                    one.latest for series in answer.series for one in series
+                ]
+                for board, answers, _ in asked(url, 8, [])
+                for answer in answers
+            }
+            return got["Fleet", "Hit rate"] and got
 
-        hit_rate = until(drawn, 30, "a hit rate")
+        got = until(drawn, 30, "a hit rate")
         engine.shutdown()
 
-    assert hit_rate == pytest.approx(0.75)
+    assert got["Fleet", "Hit rate"] == [pytest.approx(0.75)]
+    assert got["Memory and context", "GPU memory taken"] == [pytest.approx(0.9)]
+    assert got["Memory and context", "GPU busy"] == [pytest.approx(0.98), pytest.approx(0.6)]
 
 
 async def plain(folder, watchers, url):
