@@ -1,9 +1,10 @@
 """Pods that cost next to nothing, for what a router costs to be seen.
 
-`python scripts/router_pods.py 4`: one process, four ports; it prints them on one line and
-ends with its standard input. A chat is answered at once with two words, or streamed: a head, the first chunk right behind it, one more each
-20 ms, 64 in all. `…/render`, which one of the routers asks pods for, is answered with a token for
-each four bytes of the body. Everything else is answered with 200 and an empty object.
+`python scripts/router_pods.py 4`: one process, four ports; it prints them on one line and ends with
+its standard input. A chat is answered at once with two words, or streamed: a head, the first chunk
+right behind it, one more each 20 ms, 64 in all. `…/render`, which vllm-router asks pods for, is
+answered with a token for each four bytes of the body. Everything else is answered with 200 and an
+empty object.
 """
 
 from __future__ import annotations

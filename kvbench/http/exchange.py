@@ -185,7 +185,8 @@ class Exchange:
     def raw_write(self, data: bytes) -> None:
         """Send bytes that are framed already, the head included, as a proxy does."""
         self.started = True
-        self._send(data)
+        if not self.closed:
+            self._wire.send(data)
 
     def raw_end(self, *, keep_alive: bool) -> None:
         """End an answer that was sent raw; the caller knows whether its framing allows another."""

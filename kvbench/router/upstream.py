@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import socket
 from collections import deque
 from functools import lru_cache, partial
@@ -40,6 +41,7 @@ _MOST_IDLE = 256
 _IDLE_S = 4.0
 _MOST_HEAD = 64 * 2**10
 _PROTOCOL = b"HTTP/1."
+_CHUNK = re.compile(rb"(?!0)([0-9a-fA-F]{1,7})\r\n")  # its size; the last, of 0, is none of these
 
 
 class Caller(Protocol):
@@ -69,8 +71,8 @@ class Upstream(asyncio.Protocol):
     """A connection to a pod."""
 
     __slots__ = (
-        "_buffer", "_caller", "_complete", "_head", "_length", "_method", "_missing", "_parser",
-        "_paused", "_pieces", "_pool", "_single", "_transport", "idle_since", "used",
+        "_aligned", "_buffer", "_caller", "_complete", "_head", "_length", "_method", "_missing",
+        "_parser", "_paused", "_pieces", "_pool", "_single", "_transport", "idle_since", "used",
     )  # fmt: skip
 
     def __init__(self, pool: Pool, *, single: bool = False) -> None:
@@ -79,6 +81,7 @@ class Upstream(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._caller: Caller | None = None
         self._parser: httptools.HttpResponseParser  # of chunks
+        self._aligned = True  # whether the parser has seen no chunk that was not whole
         self._head: Head | None = None
         self._length = -1
         self._missing = 0
@@ -197,6 +200,7 @@ class Upstream(asyncio.Protocol):
             self._head = parse_head(lines, self._method, counted=self._length >= 0)
             self._missing = self._length
             if self._head.chunked:
+                self._aligned = True
                 self._parser = httptools.HttpResponseParser(self)
                 self._parser.feed_data(head)
             return data
@@ -212,6 +216,8 @@ class Upstream(asyncio.Protocol):
             ValueError: There is more than was announced.
         """
         if head.has_body and head.chunked:
+            if self._aligned:
+                data = self._take_chunks(data)
             if data:
                 self._parser.feed_data(data)
             pieces, self._pieces = self._pieces, []
@@ -227,6 +233,26 @@ class Upstream(asyncio.Protocol):
                 raise ValueError
             self._complete = not self._missing
         return [data] if data else []
+
+    def _take_chunks(self, data: bytes) -> bytes:
+        """Take the whole chunks that `data` begins with; return what is for the parser.
+
+        As a stream comes, a read is a chunk or a few. The parser need not see these; but from the
+        first that is cut, it sees all.
+        """
+        at, end = 0, len(data)
+        while at < end:
+            found = _CHUNK.match(data, at)
+            if found is None:
+                break
+            start = found.end()
+            stop = start + int(found[1], 16)
+            if data[stop : stop + 2] != b"\r\n":
+                break
+            self._pieces.append(data[start:stop])
+            at = stop + 2
+        self._aligned = at == end
+        return data[at:]
 
     def _finish(self, *, reusable: bool) -> None:
         """Give the connection back, then tell the caller, who may well use it at once."""

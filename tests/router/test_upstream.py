@@ -1,0 +1,111 @@
+"""A connection to a pod understands an answer however it is cut."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvbench.router.upstream import Upstream
+
+HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+class FakePool:
+    """Takes connections back."""
+
+    def give_back(self, upstream: Upstream) -> None:
+        """Take one."""
+
+    def lost(self, upstream: Upstream) -> None:
+        """Forget one."""
+
+
+class FakeTransport:
+    """Takes what is written."""
+
+    def get_extra_info(self, _name: str) -> FakeTransport:
+        """Return something to set options on."""
+        return self
+
+    def setsockopt(self, *_: object) -> None:
+        """Take an option."""
+
+    def write(self, _data: bytes) -> None:
+        """Take bytes."""
+
+    def is_closing(self) -> bool:
+        """Return that it is open."""
+        return False
+
+    def abort(self) -> None:
+        """Close."""
+
+
+class Heard:
+    """A caller that keeps all that it is told."""
+
+    def __init__(self) -> None:
+        self.raw = self.body = b""
+        self.end: str | None = None
+
+    def answered(self, head: object, length: int) -> None:
+        """Take the head."""
+
+    def arrived(self, raw: bytes, pieces: list[bytes]) -> None:
+        """Take a piece of the body."""
+        self.raw += raw
+        self.body += b"".join(pieces)
+
+    def completed(self) -> None:
+        """Take the end."""
+        self.end = "complete"
+
+    def failed(self, failure: str, _why: str) -> None:
+        """Take the failure."""
+        self.end = failure
+
+
+def hear(*pieces: bytes) -> Heard:
+    """Return what a caller is told of an answer that comes in these pieces."""
+    upstream, heard = Upstream(FakePool()), Heard()
+    upstream.connection_made(FakeTransport())
+    upstream.ask(heard, "POST", b"", b"")
+    for piece in pieces:
+        upstream.data_received(piece)
+    return heard
+
+
+@given(
+    st.lists(st.tuples(st.binary(min_size=1, max_size=40), st.sampled_from([b"", b";x=1"]))),
+    st.lists(st.integers(1, 500), max_size=6),
+)
+def test_chunks_are_the_same_however_they_are_cut(parts, cuts):
+    """Whole ones are taken as they stand; from the first that is cut, a parser reads them."""
+    framed = [b"%x%b\r\n%b\r\n" % (len(data), extension, data) for data, extension in parts]
+    body = b"".join([*framed, b"0\r\n\r\n"])
+    answer = HEAD + body
+    places = sorted({0, *[cut for cut in cuts if cut < len(answer)], len(answer)})
+
+    heard = hear(*[answer[a:b] for a, b in pairwise(places)])
+
+    assert heard.end == "complete"
+    assert heard.body == b"".join(data for data, _ in parts)
+    assert heard.raw == body
+
+
+def test_a_stream_that_comes_chunk_by_chunk_needs_no_parser_until_its_end():
+    """And two chunks in one read are two pieces."""
+    heard = hear(HEAD, b"2\r\nhi\r\n", b"3\r\nyou\r\n1\r\n!\r\n", b"0\r\n\r\n")
+
+    assert (heard.end, heard.body) == ("complete", b"hiyou!")
+
+
+@pytest.mark.parametrize(
+    "bad", [b"hello\r\n", b"2\r\nhi!\r\n", b"-2\r\nhi\r\n", b"0x2\r\nhi\r\n", b"2_\r\nhi\r\n"]
+)
+def test_what_is_no_chunk_is_refused(bad):
+    """By the parser, whatever Python would take for a number."""
+    assert hear(HEAD, b"2\r\nhi\r\n", bad, b"0\r\n\r\n").end == "protocol"
