@@ -61,7 +61,7 @@ class Stream:
         events: In them.
         unknown: Events of kinds that are not known, skipped.
         spoiled: Messages that could not be read.
-        lag_s: Age of the latest batch when it was applied, by the two machines' calendars.
+        lag_s: Age of the latest live batch when it was applied, by the two machines' calendars.
     """
 
     pod: str
@@ -259,7 +259,8 @@ class Ledger:
         stream.batches += 1
         stream.events += len(batch.events)
         stream.unknown += batch.unknown
-        stream.lag_s = max(self.utc() - batch.ts, 0.0)
+        if not stream.feed.replaying:  # a replayed batch is old, and no slower for that
+            stream.lag_s = max(self.utc() - batch.ts, 0.0)
         if cleared:
             if self.observer is not None:
                 self.observer.cleared(stream.name)

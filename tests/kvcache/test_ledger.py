@@ -147,6 +147,9 @@ def test_batches_are_counted_and_their_age_is_told():
     assert (stream.batches, stream.events, stream.lag_s) == (1, 1, 2.5)
     book.published(stream, frames(1, at=NOW + 9))
     assert (stream.batches, stream.lag_s) == (2, 0.0)
+    book.ask(stream)
+    book.replayed(stream, [b"", *frames(2, at=NOW - 99)])
+    assert (stream.batches, stream.lag_s) == (3, 0.0)
 
 
 class Link:
