@@ -36,6 +36,16 @@ def test_compose_understands_every_profile(profile):
         assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_docker_has_the_parts_of_a_watched_local_stack_and_those_that_need_docker():
+    """`kvbench up --watch` starts the former; tests/stack/test_watchers.py counts them."""
+    local = {"router", "exporter", "prometheus", "alertmanager"}
+    pods = {f"{kind}-{number}" for kind in ("sim", "gpu", "cpu") for number in (1, 2)}
+    images = {"grafana", "dcgm", "gpu-weights", "cpu-weights"}
+    always_there = {"load", "load-worker"}  # locally `kvbench run` brings its own
+
+    assert SERVICES.keys() == local | pods | images | always_there
+
+
 @pytest.mark.parametrize("pod", ["sim-1", "sim-2"])
 def test_simulated_pods_are_those_of_the_topology(pod):
     """Flag for flag."""
