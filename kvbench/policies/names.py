@@ -13,6 +13,7 @@ NAMES = (
     "power_of_two",
     "session",
     "chwbl",
+    "cache_aware",
     "prefix_estimate",
     "prefix_precise",
     "prefix_cost",

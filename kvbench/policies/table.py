@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvbench.policies.balance import LeastLoad, PowerOfTwo, Random, RoundRobin
+from kvbench.policies.cache_aware import CacheAware
 from kvbench.policies.hashing import BoundedLoad, Session
 from kvbench.policies.indexed import IndexedPrefixes
 from kvbench.policies.names import check_policy
@@ -27,6 +28,7 @@ POLICIES: dict[str, Callable[[random.Random], Policy]] = {
     "power_of_two": PowerOfTwo,
     "session": Session,
     "chwbl": BoundedLoad,
+    "cache_aware": CacheAware,
     "prefix_estimate": PrefixEstimate,
     "prefix_precise": PrefixPrecise,
     "prefix_cost": PrefixCost,
