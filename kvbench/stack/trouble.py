@@ -45,7 +45,7 @@ _KNOWN = (
         "pip install 'kvbench[vllm]', or say with --vllm-command what starts one",
     ),
     (
-        r"[Aa]ddress already in use",
+        r"(?i)address already in use",
         "the port is taken: end what listens there, or choose another",
     ),
     (
