@@ -21,8 +21,10 @@ Trust: *cold* while nothing is known, *exact* while every batch since the pod's 
 last cleared its cache, was applied, *degraded* otherwise, and as long as a gap is open or a replay
 was left unanswered. It comes with a reason for people.
 
-A restart that skips straight past the last number cannot be seen in numbers alone; whoever notices
-that the process is another one (its connection broke) calls `restarted`.
+A restart that skips straight past the last number cannot be seen in numbers alone. Whoever notices
+that the connection broke calls `broken`: the next replay begins one batch early, and the engine is
+the same if that batch is the one that was applied last, byte for byte (each bears its time). Until
+then nothing more is applied. Whoever knows that the process is another one calls `restarted`.
 """
 
 from __future__ import annotations
@@ -105,12 +107,16 @@ class EventFeed:
         self._replay_from: int | None = None
         self._missing_until = 0
         self._unanswered = False
+        self._latest: bytes | None = None  # the batch that was applied last
+        self._doubted = False
 
     @property
     def trust(self) -> Trust:
         """How far the pod's part of the index may be believed."""
         if self._trust.level != "exact":
             return self._trust
+        if self._doubted:
+            return Trust("degraded", "its connection broke, and it may be another engine")
         if self._next <= self._last_live:
             return Trust("degraded", f"batch {self._next} is missing and asked for")
         if self._unanswered:
@@ -128,6 +134,14 @@ class EventFeed:
             return []
         return [self._order_replay()]
 
+    def broken(self, reason: str) -> list[Order]:
+        """Take note that the connection broke: another engine may answer at the same place."""
+        if self._latest is None or not self._can_replay:
+            return self.restarted(reason)
+        self._doubted = True
+        self._replay_from = None
+        return []
+
     def published(self, message: Message) -> list[Order]:
         """Take a message of the live stream."""
         orders: list[Order] = []
@@ -140,10 +154,12 @@ class EventFeed:
             return orders
         if len(self._pending) < self._most_pending:
             self._pending[message.seq] = message.payload
-        return orders + self._proceed()
+        return orders if self._doubted else orders + self._proceed()
 
     def replayed(self, message: Message) -> list[Order]:
         """Take a message of the replay; its end is one with the number -1."""
+        if self._doubted and self.replaying:
+            return self._recognize(message)
         if message.seq == END_OF_REPLAY:
             return self.replay_ended(answered=True)
         if message.seq < self._next or not self.replaying:
@@ -162,6 +178,8 @@ class EventFeed:
         if start is None:
             return []
         self._unanswered = not answered
+        if self._doubted:
+            return []
         if answered and self._next == 0 and not self._pending and self._trust.level == "cold":
             self._trust = _NOTHING
         self._pending = {seq: data for seq, data in self._pending.items() if seq >= self._next}
@@ -170,6 +188,13 @@ class EventFeed:
             orders += self._lose_until(self._missing_until)
         return orders + self._proceed()
 
+    def _recognize(self, message: Message) -> list[Order]:
+        """Tell by its first replayed message whether an engine is the one that was known."""
+        if message.seq == self._next - 1 and message.payload == self._latest:
+            self._doubted = False
+            return []
+        return [*self.restarted("another engine answers"), self._order_replay()]
+
     def restarted(self, reason: str = "the pod was restarted") -> list[Order]:
         """Take note that the engine is a new one: its cache is empty, its numbers begin at 0."""
         self.restarts += 1
@@ -177,7 +202,8 @@ class EventFeed:
         self._last_live = -1
         self._pending.clear()
         self._replay_from = None
-        self._unanswered = False
+        self._unanswered = self._doubted = False
+        self._latest = None
         self._trust = Trust("cold", reason)
         return [Forget(reason)]
 
@@ -205,13 +231,14 @@ class EventFeed:
 
     def _order_replay(self) -> Order:
         """Ask for all from the next batch on; note up to which of them something is missing."""
-        self._replay_from = self._next
+        self._replay_from = self._next - self._doubted
         self._missing_until = min(self._pending, default=self._next)
-        return Replay(self._next)
+        return Replay(self._replay_from)
 
     def _apply(self, payload: bytes) -> Order:
         """Count a batch as applied."""
         self._next += 1
+        self._latest = payload
         if self._trust.level == "cold" or self._trust is _NOTHING:
             self._trust = _EVERYTHING
         return Apply(payload)
@@ -221,5 +248,6 @@ class EventFeed:
         reason = f"batches {self._next} to {seq - 1} are lost"
         self.lost += seq - self._next
         self._next = seq
+        self._latest = None
         self._trust = Trust("degraded", reason)
         return [Forget(reason)]

@@ -144,8 +144,12 @@ class Ledger:
         """Return the replay to ask for at the start, and after a silence."""
         return self._carry_out(stream, stream.feed.ask())
 
+    def broken(self, stream: Stream, reason: str) -> list[Replay]:
+        """Take note that the connection to a publisher broke: it may be another one from now on."""
+        return self._carry_out(stream, stream.feed.broken(reason))
+
     def restarted(self, stream: Stream, reason: str) -> list[Replay]:
-        """Take note that the publisher is another one, or may be."""
+        """Take note that the publisher is another one."""
         return self._carry_out(stream, stream.feed.restarted(reason))
 
     def emptied(self, pod: str) -> None:

@@ -6,7 +6,8 @@ Rules:
   each replay. A replay that says nothing for two seconds is given up.
 - When a connection to a publisher has been made, what it has published is asked for; and again
   whenever nothing has come for five seconds, since a loss that is followed by silence shows itself
-  in no other way. A connection that breaks may mean another engine: its pod is forgotten.
+  in no other way. A connection that breaks may mean another engine: that is found out
+  when it is made again.
 - All this runs on its process's own loop, in slices of half a millisecond with the rest in between.
   A thread would have to share the interpreter anyway, and take it for up to five milliseconds at a
   time; a batch of 500 blocks takes one. Measured: `scripts/bench_index.py`.
@@ -253,7 +254,7 @@ class Subscriber:
         logger.warning("%s: the connection to its KV events broke", stream.name)
         self._end_replay(stream)
         reason = "the connection to its KV events broke"
-        self._ask_for(stream, self._ledger.restarted(stream, reason))
+        self._ask_for(stream, self._ledger.broken(stream, reason))
 
     # Inside.
 

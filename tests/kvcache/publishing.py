@@ -23,6 +23,7 @@ class Pod:
 
     def __init__(self, number, blocks, kept):
         self.number = number
+        self.life = getattr(self, "life", 0) + 1  # made anew, it is another process
         self.collector = EventCollector()
         config = EngineConfig(blocks, SIZE, 4, 16, 64)
         self.engine = Engine(config, OneSecond(), self.collector)
@@ -51,7 +52,7 @@ class Pod:
         if not events:
             return None
         form = "map" if len(self.published) % 2 else "array"
-        payload = encode_batch(EventBatch(float(len(self.published)), events), form)
+        payload = encode_batch(EventBatch(1e6 * self.life + len(self.published), events), form)
         self.published.append(Message("", len(self.published), payload))
         return self.published[-1]
 

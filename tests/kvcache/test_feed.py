@@ -216,3 +216,55 @@ def test_batches_in_turn_are_applied_while_a_replay_is_under_way():
     fed(feed, live(0))
     feed.ask()
     assert fed(feed, live(1)) == apply(1)
+
+
+def broken_after(*seqs):
+    """Return a feed to which these batches came before its connection broke."""
+    feed = EventFeed()
+    fed(feed, *map(live, seqs))
+    assert feed.broken("it broke") == []
+    return feed
+
+
+def test_the_same_engine_behind_a_new_connection_is_recognised_by_its_last_batch():
+    """What came in between is applied, live batches only after that."""
+    feed = broken_after(0, 1)
+    assert feed.trust.level == "degraded"
+    assert fed(feed, live(3)) == []
+    assert feed.ask() == [Replay(1)]
+    assert feed.replayed(live(1)) == []
+    assert feed.replayed(live(2)) == apply(2)
+    assert feed.replayed(live(3)) == apply(3)
+    assert feed.replayed(END) == []
+    assert (feed.trust.level, feed.restarts) == ("exact", 0)
+
+
+def test_another_engine_behind_a_new_connection_is_recognised_too():
+    """Another batch of that number, or none: everything is asked for anew."""
+    for first in (live(1, "b"), END, live(5, "b")):
+        feed = broken_after(0, 1)
+        feed.ask()
+        assert feed.replayed(first) == [Forget("another engine answers"), Replay(0)]
+        assert feed.replayed(live(0, "b")) == apply(0, life="b")
+        assert feed.restarts == 1
+
+
+def test_who_cannot_be_asked_is_forgotten_when_its_connection_breaks():
+    """No replay socket, nothing applied, or the last batch lost."""
+    assert EventFeed().broken("gone") == [Forget("gone")]
+    mute = EventFeed(can_replay=False)
+    fed(mute, live(0))
+    assert mute.broken("gone") == [Forget("gone")]
+
+
+def test_an_engine_that_is_not_recognised_yet_stays_in_doubt():
+    """The replay was not answered; it is asked again."""
+    feed = broken_after(0)
+    feed.ask()
+    fed(feed, live(1))
+    assert feed.replay_ended() == []
+    assert feed.trust.level == "degraded"
+    assert feed.ask() == [Replay(0)]
+    assert feed.replayed(live(0)) == []
+    assert feed.replayed(END) == apply(1)
+    assert feed.trust.level == "exact"

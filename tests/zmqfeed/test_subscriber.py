@@ -163,7 +163,7 @@ def test_another_engine_at_the_same_endpoint_is_known_by_its_connection(tmp_path
             scene.follow("a", first)
             await scene.until("a", "exact", 1)
             await first.close()
-            await scene.until("a", "cold", 0)
+            await scene.until("a", "degraded", 1)
             second = scene.publisher(place, replay=first.replay_endpoint)
             for number in range(2, 5):
                 second.publish([block(number)])
