@@ -227,7 +227,7 @@ def test_whatever_pods_and_clients_do_every_place_is_given_back(seed):
     run(case)
 
 
-def test_thousands_of_clients_that_vanish_leave_nothing_behind():
+def test_what_vanished_clients_leave_in_memory_is_bounded():
     """No load, no place in the queue, no memory; the next is answered at once."""
 
     async def case():
@@ -247,7 +247,7 @@ def test_thousands_of_clients_that_vanish_leave_nothing_behind():
                 ours = [kind for kind in kinds if str(kind.__module__).startswith("kvbench.")]
                 return len(ours) - ours.count(Head)  # a thousand of these, then they are dropped
 
-            kept = [await wave(250) for _ in range(8)]
+            kept = [await wave(250) for _ in range(6)]
             assert kept[-1] <= kept[-2] + 20, "the last thousand decisions are kept, and no more"
             house.pods[1].script = fine
             assert (await ask(house.url, "POST", CHAT, chat("hi"))).status == 200
