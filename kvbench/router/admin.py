@@ -12,7 +12,8 @@
 NAME is what `GET /pods` calls it, host:port. All errors are OpenAI's in form.
 
 A page in a browser can send requests to any port of the machine that the browser runs on, but not
-without an `origin` header. What has one is refused: no page may send clients' prompts elsewhere.
+without an `origin` header, or else under a name of its own. Both are refused: no page may send
+clients' prompts elsewhere.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from kvbench.router.service import Router
 
 
+_HERE = frozenset({b"127.0.0.1", b"localhost", b"[::1]"})
+
+
 class _Added(msgspec.Struct, forbid_unknown_fields=True):
     url: str
 
@@ -46,7 +50,8 @@ class Admin:
         """Answer one request."""
         request = exchange.request
         method, path = request.method, request.path.rstrip("/")
-        if b"origin" in request.head.named:
+        host = request.head.named.get(b"host", b"").rpartition(b":")[0]
+        if b"origin" in request.head.named or host not in _HERE:
             self._pages.refuse(exchange, HTTPStatus.FORBIDDEN, "Not from a page in a browser.")
         elif path == "/pods" and method == "POST":
             self._add(exchange)

@@ -79,7 +79,8 @@ class DnsName:
             self.trouble = f"could not be resolved: {getattr(error, 'strerror', None) or error}"
         else:
             self.trouble = None
-            hosts = sorted({f"[{a}]" if ":" in a else a for a in addresses})[:_MOST]
+            global_ = {a for a in addresses if "%" not in a}  # a link has no pods
+            hosts = sorted(f"[{a}]" if ":" in a else a for a in global_)[:_MOST]
             self._tell()
             return [f"http://{host}:{self._port}" for host in hosts]
         self._tell()

@@ -227,7 +227,7 @@ class Client:
 
     def send(self, method: str, target: str, body: bytes = b"", *headers: str) -> None:
         """Send a request."""
-        lines = [f"{method} {target} HTTP/1.1", "host: router", *headers]
+        lines = [f"{method} {target} HTTP/1.1", "host: localhost:1", *headers]
         if body:
             lines.append(f"content-length: {len(body)}")
         self.writer.write("\r\n".join([*lines, "", ""]).encode() + body)

@@ -153,6 +153,10 @@ def test_a_page_in_a_browser_may_change_nothing():
                 house.admin, "POST", "/pods", body("http://evil:1"), "origin: http://evil"
             )
             assert reply.status == 403
+            client = await Client.to(house.admin)
+            client.writer.write(b"GET /pods HTTP/1.1\r\nhost: evil.example:80\r\n\r\n")
+            assert (await client.reply()).status == 403
+            client.close()
             assert len(house.router.fleet.membership.pods) == 1
 
     run(case)

@@ -11,11 +11,11 @@ from kvbench.router.dns import DnsName, resolve
 
 
 def test_each_address_of_a_name_is_a_pod():
-    """Once, in order, whatever the family."""
+    """Once, in order, whatever the family; not those that mean something on one link only."""
 
     async def answer(host: str, port: int) -> list[str]:
         assert (host, port) == ("vllm.models.svc", 8000)
-        return ["10.0.0.9", "fd00::7", "10.0.0.1", "10.0.0.9"]
+        return ["10.0.0.9", "fd00::7", "10.0.0.1", "fe80::1%eth0", "10.0.0.9"]
 
     name = DnsName("dns://vllm.models.svc:8000", answer)
     assert asyncio.run(name.pods()) == [
