@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Protocol
 
-from kvbench.load.outcome import Expected, sent, unsent
+from kvbench.load.outcome import sent
 from kvbench.load.reply import Reply
 from kvbench.openai.stream import StreamFold
+from kvbench.records.unsent import Expected, unsent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -26,7 +26,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from kvbench.load.schedule import Schedule
+from kvbench.workload.schedule import Schedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable

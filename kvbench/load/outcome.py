@@ -16,13 +16,11 @@ no end. Everything that had not been sent is `not_sent`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from kvbench.records.schema import TurnRecord
 from kvbench.text.degeneration import degeneration, refused_for_length
 
 if TYPE_CHECKING:
@@ -31,9 +29,8 @@ if TYPE_CHECKING:
     from kvbench.load.reply import Reply
     from kvbench.openai.stream import StreamFold
     from kvbench.openai.wire import Usage
-    from kvbench.records.schema import ErrorKind
+    from kvbench.records.schema import ErrorKind, TurnRecord
     from kvbench.text.degeneration import Degeneration
-    from kvbench.workload.plan import PlannedTurn
 
 STOPPED = "the run was stopped before the answer was complete"
 """The sentence in the row of a turn that was on its way when the run was stopped."""
@@ -45,19 +42,6 @@ MAX_WAIT = 40
 
 MAX_MESSAGE = 300
 """Characters of a server's own words that are kept."""
-
-
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """What is known of a turn before it is sent.
-
-    Attributes:
-        prompt_tokens: Of its whole prompt.
-        cached_tokens: Of these, what an endless cache would hold.
-    """
-
-    prompt_tokens: int | None = None
-    cached_tokens: int | None = None
 
 
 def judge(reply: Reply, fold: StreamFold) -> tuple[ErrorKind, str] | None:
@@ -106,27 +90,6 @@ def server_message(body: bytes) -> str:
         if isinstance(message, str):
             return message[:MAX_MESSAGE]
     return body.decode(errors="replace").strip()[:MAX_MESSAGE] or "(empty body)"
-
-
-def unsent(
-    turn: PlannedTurn, *, worker: int, intended: float, expected: Expected, request_id: str
-) -> TurnRecord:
-    """Return the row of a turn whose time had not come when the run was stopped."""
-    return TurnRecord(
-        index=turn.index,
-        session=turn.session,
-        turn=turn.turn,
-        group=turn.group,
-        worker=worker,
-        intended_s=round(intended, 7),
-        error="not_sent",
-        error_message="the run ended before its turn came",
-        planned_prompt_tokens=expected.prompt_tokens,
-        dropped_tokens=turn.dropped_tokens,
-        ceiling_tokens=expected.cached_tokens,
-        max_tokens=turn.max_tokens,
-        request_id=request_id,
-    )
 
 
 def sent(

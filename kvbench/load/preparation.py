@@ -16,11 +16,12 @@ from kvbench import __version__
 from kvbench.clock import utc
 from kvbench.errors import TargetError
 from kvbench.load.client import Client, Timeouts, resolve
-from kvbench.load.outcome import Expected, server_message
+from kvbench.load.outcome import server_message
 from kvbench.load.reply import Reply
 from kvbench.openai.stream import StreamFold
 from kvbench.oracle.ceiling import ceiling
 from kvbench.records.manifest import Ceiling, Manifest, Workload, this_machine
+from kvbench.records.unsent import Expected
 from kvbench.text.tokenizer import Tokenizer
 from kvbench.workload.load import fingerprint, load_plan
 from kvbench.workload.render import Renderer

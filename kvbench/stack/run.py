@@ -36,6 +36,7 @@ from kvbench.records.manifest import (
 from kvbench.records.reader import read_frame, write_parquet
 from kvbench.records.run import RunFolder
 from kvbench.records.schema import OWN_FAULTS
+from kvbench.records.unsent import write_lost
 from kvbench.records.validity import Limits
 from kvbench.records.verdict import write_verdict
 from kvbench.records.warm import refuse_warm
@@ -365,7 +366,8 @@ def close(
         aborted=aborted,
     )
     folder.write_manifest(manifest)
-    unwritten = _refusal(lambda: write_parquet(folder))
+    unwritten = None if state == "finished" else _refusal(lambda: _write_lost(prepared))
+    unwritten = _refusal(lambda: write_parquet(folder)) or unwritten
     evidence = read_evidence(folder, prepared.job.limits)
     summary = evidence.summary
     manifest = msgspec.structs.replace(
@@ -384,6 +386,12 @@ def close(
     report, limits = folder.path / "report.html", prepared.job.limits
     unwritten = _refusal(lambda: build_report([folder.path], report, limits)) or unwritten
     return Outcome(folder, manifest, summary, tuple(notes), report, verdict, unwritten)
+
+
+def _write_lost(prepared: Prepared) -> None:
+    """Give each planned turn without a row one that says so: its load worker is gone."""
+    for worker in range(prepared.job.processes):
+        write_lost(prepared.folder, prepared.plan, worker, prepared.job.processes)
 
 
 def _refusal(write: Callable[[], object]) -> InputError | None:

@@ -3,11 +3,11 @@
 from fakes_load import conversations, turn
 
 from kvbench.load.desk import Desk
-from kvbench.load.outcome import Expected
 from kvbench.load.reply import Reply
 from kvbench.load.request import RequestForm
 from kvbench.load.target import Target
 from kvbench.openai.stream import StreamFold
+from kvbench.records.unsent import Expected
 
 
 class EchoBodies:

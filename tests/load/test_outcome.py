@@ -4,9 +4,10 @@ import msgspec
 import pytest
 from fakes_load import turn
 
-from kvbench.load.outcome import MAX_MESSAGE, Expected, judge, sent, server_message, unsent
+from kvbench.load.outcome import MAX_MESSAGE, judge, sent, server_message
 from kvbench.load.reply import Reply
 from kvbench.openai.stream import StreamFold
+from kvbench.records.unsent import Expected, unsent
 
 TURN = turn(5, session="s", number=2, think=1.0)
 

@@ -3,8 +3,9 @@
 import msgspec
 from fakes_load import turn
 
-from kvbench.load.outcome import STOPPED, Expected, unsent
+from kvbench.load.outcome import STOPPED
 from kvbench.load.player import entries
+from kvbench.records.unsent import Expected, unsent
 
 
 def row(**more):

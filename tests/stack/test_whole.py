@@ -187,9 +187,13 @@ def test_a_generator_that_is_killed_loses_only_what_was_in_flight(stack, tmp_pat
     assert code == 4
     assert re.search(r"the load generator ended with -9 after \d+ of 600 turns", err)
     frame, damage = read_frame(only_run(tmp_path))
-    assert len(frame) >= 10
+    assert list(frame.sort_values("index")["index"]) == list(range(600))
+    assert set(frame["error"].dropna()) == {"lost"}
+    assert frame["error"].isna().sum() >= 10
     assert damage.broken <= 1
-    assert only_run(tmp_path).read_manifest().state == "failed"
+    manifest = only_run(tmp_path).read_manifest()
+    assert (manifest.state, manifest.counts.rows) == ("failed", 600)
+    assert any("were lost with their load worker" in reason for reason in manifest.validity)
 
 
 @pytest.mark.stack

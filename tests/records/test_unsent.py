@@ -1,11 +1,11 @@
-"""What a load worker that died leaves undone."""
+"""Rows of turns of which nothing came back."""
 
 from fakes_live import row
 from fakes_load import conversations
 
-from kvbench.load.loss import write_lost
 from kvbench.records.reader import read_rows
 from kvbench.records.run import RunFolder
+from kvbench.records.unsent import write_lost
 from kvbench.records.writer import RowWriter
 
 
@@ -27,7 +27,7 @@ def test_every_turn_without_a_row_gets_one_of_a_kind_of_its_own(tmp_path):
     assert sorted(one.index for one in rows) == sorted(mine)
     assert damage.broken == 1
     assert {(one.worker, one.sent_s, one.error_message) for one in lost} == {
-        (1, None, "load worker 1 was lost")
+        (1, None, "load worker 1 was gone before it had filed this turn")
     }
 
 
@@ -40,3 +40,15 @@ def test_a_lost_turn_is_due_as_if_all_answers_had_come_at_once(tmp_path):
     rows, _ = read_rows(folder)
     assert [one.intended_s for one in rows] == [0.0, 0.5, 1.0]
     assert [one.request_id for one in rows] == [f"{folder.id}-{i}" for i in range(3)]
+
+
+def test_where_nothing_is_owed_nothing_is_written(tmp_path):
+    """Not even an empty file."""
+    folder = RunFolder(tmp_path)
+    plan = conversations(1, 1, every=1.0, think=0.5)
+    with RowWriter(folder.rows_path(0)) as writer:
+        writer.append(row(index=0))
+
+    assert write_lost(folder, plan, 0, 1) == 0
+    assert write_lost(folder, plan, 1, 2) == 0
+    assert not folder.rows_path(1).exists()

@@ -6,7 +6,7 @@ from fakes_load import conversations, plan, turn
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvbench.load.schedule import Schedule
+from kvbench.workload.schedule import Schedule
 
 
 def test_a_turn_with_a_time_is_due_then_whatever_became_of_the_turn_before_it():
