@@ -13,7 +13,8 @@ orders out uses a fresh socket for each replay, and gives up on one when the nex
   out asks now and then, and at the start: `ask` orders a replay of what comes next, which brings
   nothing but its end if nothing is missing.
 - A live number that does not exceed the last live one means that the engine was restarted: forget
-  the pod. A live number that the replay has already brought is skipped.
+  the pod. A live number that the replay has already brought is skipped, if it is the same batch; if
+  not, it is another engine's.
 - What no replay can bring is lost for good. Then the pod is forgotten, because a lost removal would
   be believed for ever, and counts as degraded: what is known of it is true but not complete.
 
@@ -31,6 +32,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+
+from xxhash import xxh3_64_intdigest
 
 from kvbench.kvcache.events import END_OF_REPLAY
 
@@ -50,6 +53,8 @@ class Trust:
     level: TrustLevel
     reason: str
 
+
+_MOST_RECENT = 1000  # batches that are recognised when they come again
 
 _NOTHING = Trust("exact", "nothing was published yet")
 _EVERYTHING = Trust("exact", "every batch since the pod's start")
@@ -108,6 +113,7 @@ class EventFeed:
         self._missing_until = 0
         self._unanswered = False
         self._latest: bytes | None = None  # the batch that was applied last
+        self._recent: dict[int, int] = {}  # digests of the last ones, by number
         self._doubted = False
 
     @property
@@ -151,7 +157,10 @@ class EventFeed:
             orders += self.restarted("sequence numbers began anew")
         self._last_live, self._last_payload = message.seq, message.payload
         if message.seq < self._next:
-            return orders
+            if self._recent.get(message.seq) == xxh3_64_intdigest(message.payload):
+                return orders
+            orders += self.restarted("sequence numbers began anew")
+            self._last_live, self._last_payload = message.seq, message.payload
         if len(self._pending) < self._most_pending:
             self._pending[message.seq] = message.payload
         return orders if self._doubted else orders + self._proceed()
@@ -204,6 +213,7 @@ class EventFeed:
         self._replay_from = None
         self._unanswered = self._doubted = False
         self._latest = None
+        self._recent.clear()
         self._trust = Trust("cold", reason)
         return [Forget(reason)]
 
@@ -237,6 +247,9 @@ class EventFeed:
 
     def _apply(self, payload: bytes) -> Order:
         """Count a batch as applied."""
+        self._recent[self._next] = xxh3_64_intdigest(payload)
+        if len(self._recent) > _MOST_RECENT:
+            del self._recent[next(iter(self._recent))]
         self._next += 1
         self._latest = payload
         if self._trust.level == "cold" or self._trust is _NOTHING:

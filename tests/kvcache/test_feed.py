@@ -268,3 +268,25 @@ def test_an_engine_that_is_not_recognised_yet_stays_in_doubt():
     assert feed.replayed(live(0)) == []
     assert feed.replayed(END) == apply(1)
     assert feed.trust.level == "exact"
+
+
+def test_a_live_batch_that_the_replay_has_brought_is_skipped_only_if_it_is_the_same():
+    """All that was known came by replay; then the engine begins anew behind the same socket."""
+    feed = EventFeed()
+    feed.ask()
+    for seq in range(3):
+        feed.replayed(live(seq))
+    feed.replayed(END)
+    assert fed(feed, live(1)) == []
+    assert fed(feed, live(0, "b"))[0] == Forget("sequence numbers began anew")
+    assert feed.trust.level == "exact"
+
+    feed = EventFeed()
+    feed.ask()
+    for seq in range(3):
+        feed.replayed(live(seq))
+    feed.replayed(END)
+    assert fed(feed, live(0, "b")) == [
+        Forget("sequence numbers began anew"),
+        *apply(0, life="b"),
+    ]
