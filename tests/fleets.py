@@ -64,6 +64,7 @@ class SmallFleet(AsyncExitStack):
         self._replay = replay
         self._window = window
         self.pods = []
+        self.services = []
         self.router = self.exporter = ""
         self._tasks = set()
 
@@ -98,6 +99,7 @@ class SmallFleet(AsyncExitStack):
             )
             url = await pod.start("127.0.0.1", 0)
             self.push_async_callback(pod.stop, 0.0)
+            self.services.append(pod)
             self.pods.append(url)
             named.append(f"{url},events={events}" + (f",replay={replay}" if replay else ""))
         router = Router(named, RouterSettings(policy=self._policy), WallClock())

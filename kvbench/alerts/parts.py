@@ -59,7 +59,11 @@ def _router_degraded(settings: Settings) -> Alert:
             "KV events of {{ $labels.pod }} were lost, and the router routes to it by estimates. "
             "It sends requests where less is cached than it believes, or more."
         ),
-        expression=f"max by (job, pod) ({level}) == 1",
+        # a pod that is not offered has an alert of its own
+        expression=(
+            f"max by (job, pod) ({level}) == 1\n"
+            f"and on (job, pod) max by (job, pod) ({gauge(router.POD_UP)}) == 1"
+        ),
         for_s=settings.windows.quick_s,
         board="Routing",
         panel="Trust in pods' events",

@@ -42,6 +42,12 @@ def board(settings: Settings) -> Board:
     )
 
 
+def _known_pods() -> str:
+    """Return `up` of all pods that answered within the last hour, those that are down included."""
+    lately = f"last_over_time({gauge(engines.RUNNING, ENGINE)}[1h])"
+    return f'(up{{job=~"$job",instance=~"$pod"}} and on (job, instance) {lately})'
+
+
 def _health() -> tuple[Panel, ...]:
     """Return what a glance from the door must see."""
     firing = f'count({queries.ALERTS[:-1]},severity!="info"}})'
@@ -58,13 +64,14 @@ def _health() -> tuple[Panel, ...]:
             steps=((None, GREEN), (1, RED)),
         ),
         number(
-            "Pods that answer",
-            "Pods whose metrics can be read now. Fewer than yesterday? See the table below.",
+            "Pods that do not answer",
+            "Pods that were scraped within the last hour and cannot be now. The table below says "
+            "which.",
             "short",
-            f"count(count by (instance) ({gauge(engines.RUNNING, ENGINE)}))",
+            f"count({_known_pods()} == 0) or count({_known_pods()}) * 0",
             width=3,
-            idle="none",
-            steps=((None, RED), (1, GREEN)),
+            idle="no pods",
+            steps=((None, GREEN), (1, RED)),
         ),
     )
 
@@ -223,7 +230,7 @@ def _pods() -> Panel:
         "its health check says. Age and headroom need `kvbench exporter`.",
         "short",
         (
-            Query(f"max by ({of}) (up and on (instance) {gauge(engines.RUNNING, ENGINE)})", "Up"),
+            Query(f"max by ({of}) {_known_pods()}", "Up"),
             Query(queries.requests(of), "Requests", unit="reqps"),
             Query(queries.hit_rate(of), "Hit rate", unit="percentunit"),
             Query(quantile(0.95, engines.TTFT, WINDOW, ENGINE, of), "TTFT p95", unit="s"),
