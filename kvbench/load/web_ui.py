@@ -15,7 +15,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flask import Blueprint, Response, request, send_file
+from flask import Blueprint, Response, request
 from gevent.pywsgi import WSGIServer
 
 from kvbench.errors import InputError
@@ -30,7 +30,11 @@ if TYPE_CHECKING:
 _WEB = Path(__file__).parent / "web"
 _SCRIPT = '<script src="./kvbench/tab.js" defer></script></body>'
 _ENDING = re.compile(rb'("state":\s*)"(?:cleanup|stopping)"')
-_FILES = {"rows.csv": "text/csv", "rows.jsonl": "application/jsonl", "manifest.json": "text/json"}
+_FILES = {
+    "rows.csv": "text/csv",
+    "rows.jsonl": "application/jsonl",
+    "manifest.json": "application/json",
+}
 
 
 def attach(environment: Any, conductor: Conductor) -> None:
@@ -47,8 +51,8 @@ def attach(environment: Any, conductor: Conductor) -> None:
     def route(path: str, answer: Callable[..., Response]) -> None:
         pages.add_url_rule(path, path.replace(".", " "), web.auth_required_if_enabled(answer))
 
-    route("/kvbench/", lambda: send_file(_WEB / "live.html"))
-    route("/kvbench/tab.js", lambda: send_file(_WEB / "tab.js"))
+    route("/kvbench/", lambda: _page("live.html", "text/html"))
+    route("/kvbench/tab.js", lambda: _page("tab.js", "text/javascript"))
     route("/kvbench/live.json", lambda: _json(conductor.live))
     route("/kvbench/<name>", lambda name: _download(conductor, name))
     route("/metrics", lambda: Response(exposition(conductor.live), content_type=CONTENT_TYPE))
@@ -84,6 +88,10 @@ def serve_metrics(address: tuple[str, int], live: Live) -> str:
             hint="choose another port; 0 takes a free one",
         ) from error
     return f"http://{address[0]}:{server.server_port}/metrics"
+
+
+def _page(name: str, kind: str) -> Response:
+    return Response((_WEB / name).read_bytes(), content_type=f"{kind}; charset=utf-8")
 
 
 def _json(live: Live) -> Response:
