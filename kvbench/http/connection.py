@@ -35,6 +35,7 @@ logger = logging.getLogger(__name__)
 
 _QUEUE = 32  # requests parsed ahead on one connection before reading pauses
 _MOST_AHEAD = 2**20  # bytes of their bodies before it does
+_SMALL = 2**16  # bytes of a body that is not counted in what the server holds
 _LINGER_S = 2.0  # how long a refused client may go on sending before it is cut
 
 
@@ -44,6 +45,7 @@ class Limits:
 
     Attributes:
         max_body: Bytes of a request's body.
+        max_held: Bytes of all bodies that are being sent or answered; small ones are not counted.
         max_header: Bytes of a request's head.
         max_unsent: Bytes of an answer that may wait for a client that does not read.
         idle_timeout: Seconds that a connection may wait between requests.
@@ -51,6 +53,7 @@ class Limits:
     """
 
     max_body: int
+    max_held: int
     max_header: int
     max_unsent: int
     idle_timeout: float
@@ -72,8 +75,9 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_body", "_body_size", "_continue", "_deadline", "_dispatching", "_exchange", "_head",
-        "_head_size", "_headers", "_in_head", "_key", "_known", "_mid_request", "_missing", "_over",
-        "_parser", "_paused_reading", "_queue", "_server", "_target", "_transport",
+        "_head_size", "_headers", "_held", "_in_head", "_key", "_known", "_mid_request",
+        "_missing", "_over", "_parser", "_paused_reading", "_queue", "_server", "_target",
+        "_transport",
     )  # fmt: skip
 
     def __init__(self, server: Server) -> None:
@@ -92,6 +96,7 @@ class Connection(asyncio.Protocol):
         self._headers: list[Header] = []
         self._head: Head
         self._body: list[bytes] = []
+        self._held = 0  # bytes that the server counts of this client's bodies
         self._known: Head | None = None  # the known head whose body is being counted off
         self._missing = 0  # bytes of that body that have not come
         self._key: tuple[bytes, int, int] | None = None  # of a head that is being parsed
@@ -112,8 +117,10 @@ class Connection(asyncio.Protocol):
         self._server.forget(self)
         self._over = True
         self._queue.clear()
-        if self._exchange is not None:
-            exchange, self._exchange = self._exchange, None
+        self._body = []
+        exchange, self._exchange = self._exchange, None
+        self.recount()
+        if exchange is not None:
             self._guarded(exchange.lost)
 
     def data_received(self, data: bytes) -> None:
@@ -144,9 +151,12 @@ class Connection(asyncio.Protocol):
             if len(data) < self._missing:
                 self._mid_request = True
                 self._missing -= len(data)
-                self._body.append(data)
+                self._take(data)
                 return b""
-            self._body.append(data[: self._missing])
+            if self._missing <= _SMALL and not self._held:
+                self._body.append(data[: self._missing])
+            elif not self._take(data[: self._missing]):
+                return b""
             data = data[self._missing :]
             self._mid_request = False
             self._complete(self._known)
@@ -227,7 +237,7 @@ class Connection(asyncio.Protocol):
         if self._body_size > self._server.limits.max_body:
             self._refuse(413, "Request body too large.")
         elif not self._over:
-            self._body.append(body)
+            self._take(body)
 
     def on_message_complete(self) -> None:
         """Queue the request."""
@@ -250,6 +260,8 @@ class Connection(asyncio.Protocol):
         if exchange is not self._exchange:
             return
         self._exchange = None
+        if self._held:
+            self.recount()
         if not keep_alive or self._server.closing:
             self._queue.clear()
             self._hang_up()
@@ -310,7 +322,30 @@ class Connection(asyncio.Protocol):
         if not self._over:
             self._over = True
             self._body = []
+            self.recount()
             self._queue.append(_Refusal(status, message))
+
+    def _take(self, piece: bytes) -> bool:
+        """Keep a piece of a body, and count it; return whether the server may hold so much."""
+        self._body.append(piece)
+        self._held += len(piece)
+        self._server.held += len(piece)
+        most = self._server.limits.max_held
+        if self._server.held > most:
+            for connection in self._server.connections:
+                connection.recount()  # handlers have let go of some meanwhile
+            if self._server.held > most:
+                self._refuse(503, "Too much is being sent at once.")
+        return not self._over
+
+    def recount(self) -> None:
+        """Count anew what is held of this client's bodies."""
+        held = sum(map(len, self._body))
+        held += sum(len(item.body) for item in self._queue if isinstance(item, Request))
+        if self._exchange is not None:
+            held += len(self._exchange.request.body)
+        self._server.held += held - self._held
+        self._held = held
 
     def _far_ahead(self, most: int) -> bool:
         """Return whether more than `most` requests wait, or too much of them."""

@@ -45,6 +45,7 @@ class Server:
         refusal: Words what the server answers itself.
         limits: What a client may ask.
         connections: Those that are open.
+        held: Bytes of bodies that are being sent or answered.
         closing: Whether it has stopped accepting.
         heads: Requests' heads that have been understood.
         preamble: The header lines of every answer, renewed each second.
@@ -63,6 +64,7 @@ class Server:
         self.refusal = refusal
         self.limits = limits
         self.connections: set[Connection] = set()
+        self.held = 0
         self.closing = False
         self.heads = KnownHeads()
         self.host = ""
@@ -147,6 +149,7 @@ async def serve(
     port: int = 0,
     *,
     max_body: int = 64 * 2**20,
+    max_held: int = 2**30,
     max_header: int = 64 * 2**10,
     idle_timeout: float = 75.0,
     read_timeout: float = 20.0,
@@ -162,6 +165,7 @@ async def serve(
         host: Address to bind.
         port: Port to bind; 0 takes a free one.
         max_body: Bytes; larger requests get 413.
+        max_held: Bytes of all bodies that are being sent or answered; what is more gets 503.
         max_header: Bytes; larger heads get 431.
         idle_timeout: Seconds between requests.
         read_timeout: Seconds for a head, and between pieces of a body, then 408.
@@ -176,7 +180,7 @@ async def serve(
     Raises:
         TargetError: The address cannot be bound.
     """
-    limits = Limits(max_body, max_header, max_unsent, idle_timeout, read_timeout)
+    limits = Limits(max_body, max_held, max_header, max_unsent, idle_timeout, read_timeout)
     server = Server(handler, limits, name, refusal)
     await server.listen(host, port, reuse_port=reuse_port)
     return server

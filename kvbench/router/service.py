@@ -40,6 +40,7 @@ __all__ = ["Router", "Settings"]
 logger = logging.getLogger(__name__)
 
 _MOST_ADMIN_BODY = 2**16
+_MOST_HELD = 2**30  # bytes of all bodies that wait for a pod or for their own end
 _GLANCE_S = 0.02  # between two looks at whether all has ended
 
 
@@ -109,8 +110,14 @@ class Router:
         """
         await self.sources.resolve()
         handler = self.intake.handle if self._keys is None else self.intake.authorize
+        most = self._settings.max_body
         self._server = await serve(
-            handler, host, port, max_body=self._settings.max_body, refusal=self.pages.refusal
+            handler,
+            host,
+            port,
+            max_body=most,
+            max_held=max(_MOST_HELD, 4 * most),
+            refusal=self.pages.refusal,
         )
         self._subscriber = Subscriber(self.fleet.index.ledger)
         self.gather_pods()

@@ -22,7 +22,12 @@ if TYPE_CHECKING:
     from kvbench.http.exchange import Exchange
 
 LIMITS = Limits(
-    max_body=1000, max_header=2000, max_unsent=100_000, idle_timeout=60, read_timeout=60
+    max_body=1000,
+    max_held=10**6,
+    max_header=2000,
+    max_unsent=100_000,
+    idle_timeout=60,
+    read_timeout=60,
 )
 
 
@@ -305,7 +310,7 @@ async def test_requests_sent_far_ahead_are_not_read():
 async def test_large_bodies_sent_ahead_are_not_read():
     """What one client can have the server keep is about two bodies, not thirty."""
     held: list[Exchange] = []
-    limits = replace(LIMITS, max_body=2**22)
+    limits = replace(LIMITS, max_body=2**22, max_held=2**24)
     connection = Connection(Server(held.append, limits, "test"))
     transport = FakeTransport()
     connection.connection_made(transport)
@@ -316,3 +321,57 @@ async def test_large_bodies_sent_ahead_are_not_read():
     held[0].respond(200, b"")
     assert transport.reading
     assert len(held[1].request.body) == 2**20 + 1
+
+
+@scene
+async def test_what_the_server_holds_of_all_bodies_is_bounded():
+    """Who would send more is refused, and what has been answered, or left, counts no more."""
+    held: list[Exchange] = []
+    server = Server(held.append, replace(LIMITS, max_body=2**20, max_held=2**20), "test")
+    large = post(b"x" * 700_000)
+
+    def client() -> tuple[Connection, FakeTransport]:
+        connection, transport = Connection(server), FakeTransport()
+        connection.connection_made(transport)
+        return connection, transport
+
+    for pieces in ([large], [large[:90_000], large[90_000:]]):  # in one read, and in two
+        (first, _), (second, transport) = client(), client()
+        first.data_received(large)
+        assert server.held == 700_000
+        for piece in pieces:
+            if not transport.closed:
+                second.data_received(piece)
+        assert transport.written.startswith(b"HTTP/1.1 503 Service Unavailable")
+        assert transport.written.endswith(b"Too much is being sent at once.")
+        assert server.held == 700_000
+        held[-1].request.body = b""  # as a handler does that needs it no more
+        third, _ = client()
+        third.data_received(large)
+        assert server.held == 700_000
+        held[-1].respond(200, b"")
+        assert server.held == 0
+        third.data_received(large[:80_000])
+        assert server.held > 79_000
+        third.connection_lost(None)
+        for connection in (first, second):
+            connection.connection_lost(None)
+        assert server.held == 0
+    assert len(held) == 4
+
+
+@scene
+async def test_small_bodies_are_not_counted_and_large_ones_in_chunks_are():
+    """The count costs what is small nothing."""
+    held: list[Exchange] = []
+    server = Server(held.append, replace(LIMITS, max_body=2**20), "test")
+    connection = Connection(server)
+    connection.connection_made(FakeTransport())
+    for _ in range(3):
+        connection.data_received(post(b"x" * 500))
+        held[-1].respond(200, b"")
+    assert server.held == 0
+    connection.data_received(post(b"x" * 70_000))
+    assert server.held == 70_000
+    held[-1].respond(200, b"")
+    assert server.held == 0
