@@ -30,7 +30,7 @@ then nothing more is applied. Whoever knows that the process is another one call
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from xxhash import xxh3_64_intdigest
@@ -69,9 +69,15 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """Drop everything that the index knows of the pod."""
+    """Drop everything that the index knows of the pod.
+
+    Attributes:
+        reason: Why.
+        empty: Whether the pod is known to hold nothing; else it is unknown what it holds.
+    """
 
     reason: str
+    empty: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +221,7 @@ class EventFeed:
         self._latest = None
         self._recent.clear()
         self._trust = Trust("cold", reason)
-        return [Forget(reason)]
+        return [Forget(reason, empty=True)]
 
     def spoiled(self, reason: str) -> list[Order]:
         """Take note that a batch could not be read: what it said is lost."""

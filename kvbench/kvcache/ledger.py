@@ -97,10 +97,13 @@ class Ledger:
     Args:
         utc: Calendar seconds, to compare with the publishers' stamps.
         observer: Is told of every block.
+        on_empty: Is told of a pod, or a rank of one, that has lost all that it held: it was
+            restarted, or cleared its cache.
     """
 
     utc: Callable[[], float]
     observer: LedgerObserver | None = None
+    on_empty: Callable[[str], None] | None = None
     streams: dict[str, list[Stream]] = field(default_factory=dict)
     _indexes: dict[int, BlockIndex] = field(default_factory=dict)
 
@@ -242,10 +245,17 @@ class Ledger:
                 replays += self._apply(stream, order.payload)
             elif isinstance(order, Replay):
                 replays.append(order)
-            elif stream.index is not None:
-                stream.index.remove(stream.name)
-                stream.index = None
+            else:
+                self._forget(stream, empty=order.empty)
         return replays
+
+    def _forget(self, stream: Stream, *, empty: bool) -> None:
+        """Drop what a stream has told."""
+        if stream.index is not None:
+            stream.index.remove(stream.name)
+            stream.index = None
+        if empty and self.on_empty is not None:
+            self.on_empty(stream.pod)
 
     def _apply(self, stream: Stream, payload: bytes) -> list[Replay]:
         """Decode a batch and apply it."""
@@ -269,6 +279,8 @@ class Ledger:
             if self.observer is not None:
                 self.observer.cleared(stream.name)
             stream.feed.cleared()
+            if self.on_empty is not None:
+                self.on_empty(stream.pod)
         return []
 
     def _index_for(self, batch: EventBatch) -> BlockIndex | None:

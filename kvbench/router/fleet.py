@@ -100,6 +100,7 @@ class Fleet:
         self.meters = Meters()
         self.account = Account(books.index, books.tokens, self.meters, books.journal, utc=books.utc)
         books.index.ledger.observer = self.account.evictions
+        books.index.ledger.on_empty = self.forget
         self.limits = limits
         self.clock = clock
         self.under_way: set[Forwarding] = set()

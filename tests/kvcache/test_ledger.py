@@ -129,6 +129,20 @@ def test_a_pod_that_was_emptied_holds_nothing_until_it_stores_anew():
     book.emptied("unknown")
 
 
+def test_whoever_believes_something_of_a_pod_is_told_when_it_is_empty():
+    """It was restarted, or cleared its cache; not when what it holds is merely unknown."""
+    told = []
+    book = Ledger(lambda: NOW, on_empty=told.append)
+    (stream,) = book.follow("a", can_replay=False)
+    book.published(stream, frames(0, stored([1], [1, 1])))
+    book.published(stream, frames(5))
+    assert told == []
+    book.published(stream, frames(6, AllBlocksCleared()))
+    assert told == ["a"]
+    book.published(stream, frames(0))
+    assert told == ["a", "a"]
+
+
 def test_a_pod_that_is_dropped_leaves_nothing_behind():
     """Endpoint removed: the index forgets it at once."""
     book = ledger()
