@@ -35,7 +35,7 @@ from kvbench.policies.prefixes import RoutedPrefixes
 from kvbench.seeds import rng
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from kvbench.oracle.row import Row, Summary
 
@@ -220,14 +220,14 @@ def interval(values: list[float], form: str) -> str:
     return f"{mean:{form}} ± {half:{form}}"
 
 
-def compare(cases: Iterator[Case], seeds: range) -> None:
+def compare(cases: Iterator[Case], policies: Sequence[str], seeds: range) -> None:
     """Print a table for each case: hits, capture, balance, time to first token."""
     for case in cases:
         print(f"\n{case.name}\n")
         columns = "hit rate | of the ceiling | of what the fleet held | work max/mean"
         print(f"| policy | {columns} | TTFT p95, ms |")
         print("|---|---|---|---|---|---|")
-        for policy in NAMES:
+        for policy in policies:
             found: dict[str, list[float]] = defaultdict(list)
             for seed in seeds:
                 summary, captured, _ = Watched(case, policy, seed).played()
@@ -241,22 +241,26 @@ def compare(cases: Iterator[Case], seeds: range) -> None:
             print(f"| {policy} | " + " | ".join(cells) + " |", flush=True)
 
 
-def ladder(name: str, pods: int, tokens: int, profile_name: str, seeds: range) -> dict:
-    """Print TTFT p90 by rate; return it by policy and rate, seconds, medians over seeds."""
+def llm_d(name: str, pods: int, tokens: int) -> Case:
+    """Return one of llm-d's workloads, with answers as long as they were."""
     text = (WORKLOADS / f"{name}.yaml").read_text(encoding="utf-8")
     text = text.replace("answer_tokens: 1000", f"answer_tokens: {OUTPUT_TOKENS}")
-    lines = text.partition("steps:")[2].strip().splitlines()
+    return Case(name, text, pods, tokens, 64, "qwen3-32b-tp2-h100")
+
+
+def ladder(case: Case, policies: Sequence[str], seeds: range) -> dict:
+    """Print TTFT p90 by rate; return it by policy and rate, seconds, medians over seeds."""
+    lines = (case.text or "").partition("steps:")[2].strip().splitlines()
     steps = [line.strip(" -[]").replace("s", "").split(", ") for line in lines]
     rates, ends, end = [float(rate) for rate, _ in steps], [], 0.0
     for _, seconds in steps:
         end += float(seconds)
         ends.append(end)
-    case = Case(name, text, pods, tokens, 64, profile_name)
     curves = {}
-    print(f"\n{name}: TTFT p90 in seconds by requests a second, hit rate, work max/mean\n")
+    print(f"\n{case.name}: TTFT p90 in seconds by requests a second, hit rate, work max/mean\n")
     print("| policy | " + " | ".join(f"{rate:g}" for rate in rates[1:]) + " | hits | work |")
     print("|---" * (len(rates) + 2) + "|")
-    for policy in [*NAMES, *ABLATIONS]:
+    for policy in policies:
         found, hits, work = defaultdict(list), [], []
         for seed in seeds:
             summary, _, rows = Watched(case, policy, seed).played()
@@ -299,6 +303,7 @@ def main() -> None:
     """Print the tables that are asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tables", nargs="*", default=["groups", "serial", "ladder"])
+    parser.add_argument("--policies", nargs="*", default=NAMES)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--only", default="", help="cases whose name has this in it")
     parser.add_argument("--trace", type=Path, help="Mooncake's conversation trace")
@@ -306,12 +311,15 @@ def main() -> None:
     given = parser.parse_args()
     seeds = range(1, given.seeds + 1)
     if "groups" in given.tables:
-        compare((case for case in groups() if given.only in case.name), seeds)
+        compare((case for case in groups() if given.only in case.name), given.policies, seeds)
     if "serial" in given.tables:
-        compare((case for case in serial(given.trace) if given.only in case.name), seeds)
+        compare(
+            (case for case in serial(given.trace) if given.only in case.name), given.policies, seeds
+        )
     if "ladder" in given.tables:
-        found = ladder("llm-d-73", 8, 307_328, "qwen3-32b-tp2-h100", seeds[:3])
-        ladder("llm-d-37", 4, 461_376, "qwen3-32b-tp2-h100", seeds[:1])
+        policies = [*given.policies, *(ABLATIONS if given.policies is NAMES else ())]
+        found = ladder(llm_d("llm-d-73", 8, 307_328), policies, seeds)
+        ladder(llm_d("llm-d-37", 4, 461_376), policies, seeds)
         if given.chart is not None:
             draw(found, given.chart)
 
