@@ -214,7 +214,8 @@ class Fleet:
     ) -> None:
         """Tell everybody what became of a request."""
         now = self.clock.now()
-        policy.finished(request, _believed(decision), outcome, now)
+        believed = _believed(decision) if request.hash_tokens else decision
+        policy.finished(request, believed, outcome, now)
         self.account.finished(request, decision, outcome, now)
 
     def forget(self, pod: str) -> None:
