@@ -141,6 +141,8 @@ def _read_any(body: bytes) -> Prompt:
     except RecursionError:
         kind, data, size = "unknown", b"", 0
     model, salt = _text(fields.get("model")), _text(fields.get("cache_salt"))
+    if before := _text(fields.get("previous_response_id")):  # of which this is the continuation
+        kind = f"{kind}\x1f{before}"
     return Prompt(
         model=model or "",
         keys=_chain(data, f"{kind}\x1f{model}\x1f{salt}"),

@@ -302,3 +302,15 @@ def test_what_stands_beside_a_text_prompt_changes_nothing():
     prompt = read_prompt(json.dumps({"prompt": LONG, "input": "x", "system": "y"}).encode())
 
     assert prompt.keys == read_prompt(json.dumps({"prompt": LONG}).encode()).keys
+
+
+def test_a_response_that_continues_another_shares_no_beginning_with_those_that_do_not():
+    """Its beginning is on the pod, and not in its body."""
+    fields = {"model": "m", "input": LONG}
+    alone, after_a, after_b = (
+        read_prompt(json.dumps({**fields, **more}).encode())
+        for more in ({}, {"previous_response_id": "a"}, {"previous_response_id": "b"})
+    )
+
+    assert shared(alone, after_a) == shared(after_a, after_b) == 0
+    assert after_a.size == alone.size
