@@ -6,6 +6,8 @@ import json
 
 import pytest
 from fakes_text import byte_level, word_piece
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from kvbench.kvcache.blocks import PromptKeys, block_hashes
 from kvbench.router.tokens import ModelTokens, PromptTokens, Reading
@@ -158,6 +160,34 @@ def test_what_is_no_json_is_not_laid_out(tokens, body):
 def test_paths_whose_prompts_are_laid_out_otherwise_are_not_known(tokens, path):
     """A body of the same shape may mean something else there."""
     assert read(tokens, path, messages=HELLO) is None
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner),
+    max_leaves=6,
+)
+NEARLY = st.fixed_dictionaries(
+    {"model": st.just("m")},
+    optional={
+        "messages": JSON | st.lists(
+            st.fixed_dictionaries({"role": JSON, "content": JSON | st.text()}), max_size=3
+        ),
+        "prompt": JSON | st.lists(st.integers(-2, 2**33)),
+        "tools": JSON, "cache_salt": JSON, "stream": JSON, "user": JSON,
+        "add_special_tokens": JSON, "add_generation_prompt": JSON,
+    },
+)  # fmt: skip
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(body=NEARLY, path=st.sampled_from([CHAT, TEXT]))
+def test_whatever_is_asked_is_laid_out_or_not_and_nothing_breaks(tokens, body, path):
+    """What is laid out has as many hashes as whole blocks before its last token."""
+    reading = read(tokens, path, **body)
+    if reading is not None:
+        found = exact(reading)
+        assert len(found.hashes) == max(found.prompt_tokens - 1, 0) // 4
 
 
 def test_a_model_is_given_up_when_the_pod_counts_otherwise_again_and_again(tokens, caplog):
