@@ -10,7 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from kvbench.clock import utc as utc_now
-from kvbench.errors import InputError
+from kvbench.errors import InputError, TargetError
 from kvbench.http.server import Server, serve
 from kvbench.kvcache.ledger import Ledger
 from kvbench.router.access import Access, Grant, read_keys
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from kvbench.clock import Clock
     from kvbench.router.roster import Member
+    from kvbench.zmqfeed.sources import EventSource
 
 __all__ = ["Router", "Settings"]
 
@@ -97,6 +98,7 @@ class Router:
         self.intake = Intake(self.fleet, self.pages, self.access, settings, self._spawn)
         self._members: dict[str, Member] = {}
         self._subscriber: Subscriber | None = None
+        self._started = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._probes: dict[str, asyncio.Task[None]] = {}
         self._server: Server | None = None
@@ -106,7 +108,7 @@ class Router:
         """Listen and probe; return the URL.
 
         Raises:
-            TargetError: The address cannot be bound.
+            TargetError: The address cannot be bound, or an endpoint of KV events cannot be had.
         """
         await self.sources.resolve()
         handler = self.intake.handle if self._keys is None else self.intake.authorize
@@ -121,6 +123,7 @@ class Router:
         )
         self._subscriber = Subscriber(self.fleet.index.ledger)
         self.gather_pods()
+        self._started = True
         for work in (self._sweep(), self._look(), self._ask_dns()):
             self._spawn(work)
         return self._server.url
@@ -177,12 +180,27 @@ class Router:
         pod = self.fleet.add(member.address)
         if member.events is not None:
             pod.given = member.events.beside(member.address.url)
-        if member.events is not None and self._subscriber is not None:
-            self._subscriber.follow(pod.name, member.events)
+        if member.events is not None:
+            self._follow(pod.name, member.events)
         every_s, timeout_s = self._settings.probe_every_s, self._settings.probe_timeout_s
         if every_s > 0:
             work = probe_for_ever(self.fleet, pod, every_s, timeout_s)
             self._probes[pod.name] = self._spawn(work)
+
+    def _follow(self, pod: str, events: EventSource) -> None:
+        """Hear a pod's KV events; one that comes later and cannot be heard is estimated.
+
+        Raises:
+            TargetError: Its endpoint cannot be had, and the router is only starting.
+        """
+        if self._subscriber is None:
+            return
+        try:
+            self._subscriber.follow(pod, events)
+        except TargetError as error:
+            if not self._started:
+                raise
+            logger.error("%s is routed by estimate: %s", pod, error.message)  # noqa: TRY400 - said
 
     def _lose(self, name: str) -> None:
         """Send a pod away: it gets no more requests, and those that it has end."""

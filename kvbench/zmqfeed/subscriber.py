@@ -184,7 +184,11 @@ class Subscriber:
             place = source.of_rank(rank)
             ear = self._ears.get(place.events)
             if ear is None:
-                ear = self._ears[place.events] = _Ear(self, place)
+                try:
+                    ear = self._ears[place.events] = _Ear(self, place)
+                except TargetError:
+                    self.drop(pod)
+                    raise
             self._sources[stream.name] = place
             self._last_heard[stream.name] = self.loop.time()
             ear.listen(place.topic, stream)

@@ -323,6 +323,21 @@ def test_what_events_predictions_and_shadows_count_moves():
     run(case)
 
 
+def test_a_pod_that_comes_later_and_cannot_be_heard_is_estimated(caplog):
+    """What people add while the router runs does not end it."""
+
+    async def case():
+        async with House(1) as house:
+            router, other = house.router, "http://127.0.0.1:9"
+            router.sources.roster.add(f"{other},events=tcp://nowhere.invalid*:5557")
+            router.gather_pods()
+            assert "127.0.0.1:9 is routed by estimate: KV events: cannot open" in caplog.text
+            assert house.ledger.trust("127.0.0.1:9").level == "cold"
+            assert "127.0.0.1:9" in router.fleet.membership.pods
+
+    run(case)
+
+
 def test_lost_events_are_asked_for_and_counted():
     """Every second batch never leaves the pod; its replay has it."""
 

@@ -255,5 +255,7 @@ def test_an_endpoint_that_cannot_be_had_is_an_error():
         async with Scene() as scene:
             with pytest.raises(TargetError, match="cannot open tcp://nowhere"):
                 scene.subscriber.follow("a", EventSource("tcp://nowhere.invalid*:5557"))
+            scene.subscriber.sweep()
+            assert scene.ledger.trust("a").reason == "its KV events are not followed"
 
     run(case)
