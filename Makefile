@@ -60,10 +60,11 @@ claims: install ## Is docs/claims.md still what its commands give?
 test-compose: install ## docker compose up, profile sim, under a Docker engine: alerts, data, ends; minutes
 	$(BIN)/pytest -m compose $(ARGS)
 
-bench: install ## What load generator, cache, pod and (with TRACES=folder) simulation cost: docs/performance.md
+bench: install ## What each part costs (PEERS=folder of routers, TRACES=folder of traces): docs/performance.md
 	$(BIN)/python scripts/bench_kvcache.py
 	$(BIN)/python scripts/bench_pod.py
 	$(BIN)/python scripts/bench_load.py
+	$(BIN)/python scripts/bench_router.py --peers $(or $(PEERS),peers)
 	$(BIN)/python scripts/bench_index.py
 	$(BIN)/python scripts/bench_exporter.py
 	$(BIN)/python scripts/bench_records.py
