@@ -64,7 +64,7 @@ def _health() -> tuple[Panel, ...]:
             steps=((None, GREEN), (1, RED)),
         ),
         number(
-            "Pods that do not answer",
+            "Pods down",
             "Pods that were scraped within the last hour and cannot be now. The table below says "
             "which.",
             "short",
