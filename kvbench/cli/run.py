@@ -70,7 +70,7 @@ def run(
     ] = 1,
     metrics_port: Annotated[
         int | None,
-        typer.Option(min=0, max=65535, help="Serve live kvbench_load_* metrics there meanwhile."),
+        typer.Option(min=1, max=65535, help="Serve live kvbench_load_* metrics there meanwhile."),
     ] = None,
     metrics_host: Annotated[str, typer.Option(help="Address of --metrics-port.")] = "127.0.0.1",
     warm: Annotated[
