@@ -14,7 +14,7 @@ How much of it depends on how fast the pod's cache turns over, its *churn*: the 
 it was sent of late, over the mean of all pods (so 1 is even, and 0 a pod that was sent nothing). A
 block that is pushed out has lain idle for as long as the cache takes to turn over; the longer it
 has, the less likely it is to be asked for, taken to fall with the square of the time. With pods of
-one size that is churn². So cold prompts go where the cache lies fallow before there is any queue,
+one size that is churn². So cold prompts go where the cache lies idle before there is any queue,
 and a pod that everything would hit a little is not sent everything: without this term,
 conversations that share a few hundred tokens and come one after the other would all use one cache.
 
