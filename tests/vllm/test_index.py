@@ -1,14 +1,18 @@
 """The router's index against real engines: under load, after a reset, and joined late."""
 
 import json
+import os
+import random
 import subprocess
 import sys
+import threading
 import urllib.request
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 import pytest
-from real_vllm import OFFSETS
+import zmq
+from real_vllm import OFFSETS, free_port, wait_healthy
 
 from kvbench.records.decisions import read_decisions
 from kvbench.records.reader import read_rows
@@ -35,14 +39,19 @@ arrival:
 """
 
 
+def endpoints(url):
+    """Return where a real pod publishes, and where it replays."""
+    port = urlsplit(url).port
+    return [f"tcp://127.0.0.1:{port + offset}" for offset in OFFSETS[1:]]
+
+
 @contextmanager
-def exact_router(pods, folder, *flags):
-    """Run a router that hears the pods' events."""
+def exact_router(pods, folder, *flags, heard_at=None):
+    """Run a router that hears the pods' events, or those of the first at another place."""
     words = []
     for url in pods:
-        port = urlsplit(url).port
-        events, replay = (f"tcp://127.0.0.1:{port + offset}" for offset in OFFSETS[1:])
-        words += ["--pod", f"{url},events={events},replay={replay}"]
+        events, replay = endpoints(url)
+        words += ["--pod", f"{url},events={heard_at or events},replay={replay}"]
     command = kvbench_command("router", "--port", "0", "--exit-with-parent", *words, *flags)
     with Child("router", command, folder / f"router-{len(flags)}.log") as child:
         url = child.wait_ready(60)
@@ -60,6 +69,35 @@ def wait_exact(url, pods):
             return
         subprocess.run(["sleep", "0.1"], check=True)
     pytest.fail(f"the pods did not become exact:\n{text}")
+
+
+@contextmanager
+def lossy(events, place, share, rng):
+    """Pass a pod's events on, but for a share of them; yields how many were lost so far."""
+    context = zmq.Context()
+    heard, told = context.socket(zmq.SUB), context.socket(zmq.PUB)
+    heard.connect(events)
+    heard.subscribe(b"")
+    told.bind(place)
+    lost, over = [0], threading.Event()
+
+    def run():
+        while not over.is_set():
+            if heard.poll(50):
+                frames = heard.recv_multipart()
+                if rng.random() < share:
+                    lost[0] += 1
+                else:
+                    told.send_multipart(frames)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield lost
+    finally:
+        over.set()
+        thread.join()
+        context.destroy(0)
 
 
 def get(url, path):
@@ -142,3 +180,39 @@ def test_who_joins_late_knows_what_the_pods_hold(real_pods, tmp_path):
         found = one_by_one(url, 5)
     assert all(predicted == cached for predicted, cached in found), found
     assert found[0][1] > 0
+
+
+def test_events_that_were_dropped_are_asked_for(real_pods, tmp_path):
+    """Half of them never arrive; after the last gap is closed every prediction is right."""
+    place = f"ipc://{tmp_path}/events"
+    with (
+        lossy(endpoints(real_pods[0])[0], place, 0.5, random.Random(4)) as lost,
+        exact_router(real_pods[:1], tmp_path, heard_at=place) as url,
+    ):
+        one_by_one(url, 15)
+        assert lost[0] > 0
+        for _ in range(3):  # a loss that nothing follows is found after five seconds of silence
+            subprocess.run(["sleep", "6"], check=True)
+            wait_exact(url, 1)
+            predicted, cached = one_by_one(url, 1)[1]
+            assert predicted == cached > 0
+        assert b"event_batches_lost_total{" in get(url, "/metrics")
+
+
+def test_a_pod_that_was_restarted_is_known_to_be_empty(tmp_path):
+    """Ended and started anew at the same place: nothing of its old life is predicted."""
+    serve, port = os.environ["REAL_VLLM"], free_port()
+    url = f"http://127.0.0.1:{port}"
+    command = [serve, str(port), "--num-gpu-blocks-override", "600"]
+    with Child("first life", command, tmp_path / "first.log") as first:
+        wait_healthy(first, url)
+        with exact_router([url], tmp_path) as router:
+            one_by_one(router, 3)
+            first.stop()
+            with Child("second life", command, tmp_path / "second.log") as second:
+                wait_healthy(second, url)
+                wait_exact(router, 1)
+                found = one_by_one(router, 3)
+    assert found[0] == (0, 0)
+    assert all(predicted == cached for predicted, cached in found), found
+    assert found[-1][1] > 0
