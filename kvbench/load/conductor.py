@@ -227,7 +227,7 @@ class Conductor:
         """Write the rows that lost workers owe."""
         if not self._lost:
             return
-        from kvbench.records.unsent import write_lost  # noqa: PLC0415 - as in _end
+        from kvbench.records.lost import write_lost  # noqa: PLC0415 - as in _end
 
         plan = load_plan(
             settings.workload,

@@ -24,6 +24,7 @@ from kvbench.gates.gate import Absolute
 from kvbench.gates.judge import judge
 from kvbench.oracle.ceiling import ceiling
 from kvbench.records.evidence import read_evidence
+from kvbench.records.lost import write_lost
 from kvbench.records.manifest import (
     CacheCounters,
     Ceiling,
@@ -36,7 +37,6 @@ from kvbench.records.manifest import (
 from kvbench.records.reader import read_frame, write_parquet
 from kvbench.records.run import RunFolder
 from kvbench.records.schema import OWN_FAULTS
-from kvbench.records.unsent import write_lost
 from kvbench.records.validity import Limits
 from kvbench.records.verdict import write_verdict
 from kvbench.records.warm import refuse_warm

@@ -1,5 +1,8 @@
 """Options become settings once; what does not fit is told with the name of its flag."""
 
+import subprocess
+import sys
+
 import pytest
 
 from kvbench.errors import InputError
@@ -116,3 +119,10 @@ def test_a_port_that_is_none_is_refused_by_its_flag(port):
     """As every other flag."""
     with pytest.raises(InputError, match="--metrics-port: expected"):
         metrics_address({"metrics_port": port})
+
+
+def test_a_load_worker_does_not_carry_what_only_judgement_needs():
+    """Tables of rows take 70 MB, in each worker."""
+    code = "import sys, kvbench.load.locustfile; print({'pandas', 'pyarrow'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

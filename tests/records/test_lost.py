@@ -1,11 +1,11 @@
-"""Rows of turns of which nothing came back."""
+"""Rows of turns that were lost with their load worker."""
 
 from fakes_live import row
 from fakes_load import conversations
 
+from kvbench.records.lost import write_lost
 from kvbench.records.reader import read_rows
 from kvbench.records.run import RunFolder
-from kvbench.records.unsent import write_lost
 from kvbench.records.writer import RowWriter
 
 
