@@ -115,6 +115,9 @@ def up(
         return
     specs: tuple[PodSpec | VllmSpec, ...]
     if engine == "sim":
+        from kvbench.engine.profile_file import load_profile
+
+        load_profile(profile)  # refuses what the pods would refuse, before any is started
         pod = PodSpec(
             profile=profile,
             num_gpu_blocks=num_gpu_blocks,
