@@ -39,7 +39,7 @@ fix: install ## Format, and mend what the linter can mend
 test: install ## The tests that need nothing but Python; under two minutes
 	$(BIN)/pytest -n 2 --dist worksteal $(ARGS)
 
-test-stack: install ## Whole stacks of processes: killed, interrupted, late, gated; minutes
+test-stack: install ## Whole stacks of processes: killed, interrupted, late, gated; minutes (Debian: prometheus prometheus-alertmanager)
 	$(BIN)/pytest -m stack $(ARGS)
 
 test-vllm: install ## The tests against a real vLLM on the CPU: REAL_VLLM=path/to/serve

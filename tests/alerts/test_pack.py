@@ -28,6 +28,7 @@ def promtool(*arguments: object) -> str:
     return done.stdout
 
 
+@pytest.mark.stack
 def test_prometheus_takes_the_rule_files():
     """With every lint on, and fatal."""
     files = [ROOT / "alerts" / name for name in ("recording.rules.yml", "alerts.rules.yml")]
@@ -45,6 +46,7 @@ def recorded():
     return [rule for group in pack.recordings(Settings()) for rule in group.rules]
 
 
+@pytest.mark.stack
 @pytest.mark.parametrize("case", CASES, ids=lambda path: path.stem)
 def test_an_alert_fires_and_stays_silent_as_its_cases_say(case: Path):
     """Played by promtool: idle, restarted, vanished and healthy fleets among them."""

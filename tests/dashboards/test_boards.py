@@ -129,6 +129,7 @@ def test_a_panel_of_the_pods_is_narrowed_by_the_variables(panel):
                     assert f'=~"${variable}"' in selected
 
 
+@pytest.mark.stack
 def test_every_expression_is_promql(tmp_path):
     """Prometheus's own parser reads each of them, as a rule's."""
     rules = [
