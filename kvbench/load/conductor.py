@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 LEAD_SECONDS = 0.5  # between "go" and second 0: time for first bodies and connections
 PULSE = 0.05  # seconds between two looks at the workers
 HALT_SECONDS = 30.0
+PATIENCE_SECONDS = 5.0  # of silence beyond Locust's own three, for a worker on a busy machine
 POINT_SECONDS = 1.0  # of the charts
 RUNS = Path("runs")
 LOST_CODE = InvalidMeasurementError.exit_code
@@ -74,6 +75,7 @@ class Conductor:
         self._prepared: set[str] = set()
         self._results: dict[str, Result] = {}
         self._lost: list[str] = []
+        self._missing: dict[str, float] = {}  # since when
         self._trouble: KvbenchError | None = None
         self._stop = False
         self._began = 0.0
@@ -88,6 +90,7 @@ class Conductor:
         self._prepared.clear()
         self._results.clear()
         self._lost.clear()
+        self._missing.clear()
         self._trouble = None
         self._stop = False
         self.exit_code = 0
@@ -249,12 +252,20 @@ class Conductor:
         if clients is None:
             return
         for number, worker in enumerate(workers):
-            if worker not in self._results and (
-                worker not in clients or clients[worker].state == "missing"
-            ):
+            if worker not in self._results and self._is_lost(worker, clients):
                 self._lost.append(worker)
                 error = f"load worker {number} was lost; its rows end where it did"
                 self._results[worker] = Result(0, 0, 0, error, LOST_CODE)
+
+    def _is_lost(self, worker: str, clients: Any) -> bool:
+        """Whether a worker has left Locust, or has been silent for too long."""
+        if worker not in clients:
+            return True
+        if clients[worker].state != "missing":
+            self._missing.pop(worker, None)
+            return False
+        now = self._clock.now()
+        return now - self._missing.setdefault(worker, now) > PATIENCE_SECONDS
 
     def _tick(self, least: float) -> None:
         """End a point of the charts, if it is `least` seconds long."""
