@@ -210,13 +210,18 @@ def _slowest(arms: Arms) -> list[list[str]]:
             f"{turn.session}, turn {turn.turn}",
             f"{turn.at_s:.1f} s",
             turn.pod or "–",
-            turn.policy or "–",
+            _joined(turn.policy, turn.reason),
             format_number(turn.prompt_tokens),
             format_number(turn.cached_tokens),
             format_number(turn.predicted_tokens),
+            "–" if turn.regret_s is None else format_seconds(turn.regret_s),
         ]
         for turn, arm in turns[:SLOWEST]
     ]
+
+
+def _joined(policy: str | None, reason: str | None) -> str:
+    return ": ".join(filter(None, (policy, reason))) or "–"
 
 
 def _run_facts(view: RunView) -> list[tuple[str, str]]:

@@ -28,9 +28,11 @@ from kvbench.report.answers import answers_by_context
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import TypeAlias
 
     from numpy.typing import NDArray
 
+    from kvbench.records.decisions import Entry
     from kvbench.records.evidence import Evidence
     from kvbench.records.manifest import Manifest
     from kvbench.records.run import RunFolder
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
     from kvbench.records.summary import Summary
     from kvbench.records.validity import Limits
     from kvbench.report.answers import Answers
+
+    Decisions: TypeAlias = Mapping[str, Sequence[Entry]]
 
 TURNS_SHOWN = 50
 CURVE_POINTS = 250
@@ -131,7 +135,11 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class SlowTurn:
-    """One of the slowest answered turns; None is unknown."""
+    """One of the slowest answered turns; None is unknown.
+
+    `reason` is why the router chose the pod, `regret_s` the expected seconds to first token there
+    less those at the best pod.
+    """
 
     session: str
     turn: int
@@ -142,6 +150,8 @@ class SlowTurn:
     predicted_tokens: int | None
     at_s: float
     ttft_s: float
+    reason: str | None = None
+    regret_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +224,7 @@ def view_run(folder: RunFolder, limits: Limits) -> RunView:
 def view(evidence: Evidence) -> RunView:
     """Fold what was read of a run."""
     manifest, frame, summary = evidence.manifest, evidence.frame, evidence.summary
+    decisions = read_decisions(evidence.folder.decisions_path)
     turns = frame["turn"].to_numpy(dtype=np.float64)
     sampled = _sample(
         frame[frame["ok"] & frame["ttft_s"].notna() & frame["uncached_tokens"].notna()]
@@ -233,10 +244,10 @@ def view(evidence: Evidence) -> RunView:
         hit_rate=_hit_rate(frame, summary),
         ttft_p95=_p95(frame, "ttft_s"),
         tpot_p95=_p95(frame, "tpot_s"),
-        believed=_believed(frame, manifest.block_size or 1, _causes(evidence.folder)),
+        believed=_believed(frame, manifest.block_size or 1, _causes(decisions)),
         memory=_memory(evidence.server),
         verdict=read_verdict(evidence.folder),
-        slowest=_slowest(frame),
+        slowest=_slowest(frame, decisions),
         failures=_failures(frame, summary),
         answers=answers_by_context(frame),
     )
@@ -335,9 +346,9 @@ def _codes(frame: pd.DataFrame) -> NDArray[np.int64]:
     return np.asarray(codes, dtype=np.int64)
 
 
-def _causes(folder: RunFolder) -> tuple[tuple[str, int], ...]:
+def _causes(decisions: Decisions) -> tuple[tuple[str, int], ...]:
     """Return why predictions failed: the last decision on each request counts."""
-    last = [entries[-1].cause for entries in read_decisions(folder.decisions_path).values()]
+    last = [entries[-1].cause for entries in decisions.values()]
     return tuple(Counter(cause for cause in last if cause and cause != "none").most_common())
 
 
@@ -395,22 +406,28 @@ def _sample(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.iloc[np.linspace(0, len(frame) - 1, SCATTER_POINTS).astype(int)]
 
 
-def _slowest(frame: pd.DataFrame) -> tuple[SlowTurn, ...]:
+def _slowest(frame: pd.DataFrame, decisions: Decisions) -> tuple[SlowTurn, ...]:
     worst = frame[frame["ok"]].nlargest(SLOWEST, "ttft_s")
-    return tuple(
-        SlowTurn(
-            session=str(row["session"]),
-            turn=int(row["turn"]),
-            pod=_text(row["pod"]),
-            policy=_text(row["policy"]),
-            prompt_tokens=_count(row["prompt_tokens"]),
-            cached_tokens=_count(row["cached_tokens"]),
-            predicted_tokens=_count(row["predicted_tokens"]),
-            at_s=float(row["sent_s"]),
-            ttft_s=float(row["ttft_s"]),
+    turns = []
+    for _, row in worst.iterrows():
+        tries = decisions.get(str(row["request_id"]))
+        decided = tries[-1] if tries else None
+        turns.append(
+            SlowTurn(
+                session=str(row["session"]),
+                turn=int(row["turn"]),
+                pod=_text(row["pod"]),
+                policy=_text(row["policy"]),
+                prompt_tokens=_count(row["prompt_tokens"]),
+                cached_tokens=_count(row["cached_tokens"]),
+                predicted_tokens=_count(row["predicted_tokens"]),
+                at_s=float(row["sent_s"]),
+                ttft_s=float(row["ttft_s"]),
+                reason=decided.reason if decided else None,
+                regret_s=decided.regret_s if decided else None,
+            )
         )
-        for _, row in worst.iterrows()
-    )
+    return tuple(turns)
 
 
 def _failures(frame: pd.DataFrame, summary: Summary) -> tuple[Failure, ...]:

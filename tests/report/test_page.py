@@ -1,8 +1,10 @@
 import re
 
+import msgspec
 import pytest
 from fakes_records import NOON, failed_row, replace, row, story, written_run
 from pages import Page
+from records.test_decisions import entry
 
 from kvbench.errors import InputError
 from kvbench.records.manifest import Ceiling, Machine, Manifest, Testimony, Workload
@@ -286,8 +288,20 @@ def test_the_slowest_turns_are_listed_slowest_first(tmp_path):
         "1,000",
         "512",
         "–",
+        "–",
     ]
     assert [cells[2] for cells in slowest[2:4]] == ["s11, turn 1", "s10, turn 1"]
+
+
+def test_a_slow_turn_is_shown_with_what_was_decided_on_it(tmp_path):
+    """Why its pod was chosen, and what another would have saved."""
+    rows = [row(i, request_id=f"r{i}", first_token_s=i + 0.1 * (i + 1)) for i in range(2)]
+    folder = written_run(tmp_path, rows)
+    decided = msgspec.structs.replace(entry("r1"), reason="load", regret_s=0.25)
+    folder.decisions_path.write_bytes(msgspec.json.encode(decided))
+    slowest = Page(build_report([folder.path], tmp_path / "report.html").read_text()).tables[1]
+    assert (slowest[1][5], slowest[1][9]) == ("prefix: load", "250 ms")
+    assert (slowest[2][5], slowest[2][9]) == ("prefix", "–")
 
 
 def test_a_report_of_nothing_or_of_no_run_is_an_input_error(tmp_path):
