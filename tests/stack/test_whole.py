@@ -321,6 +321,7 @@ def test_the_same_plan_without_a_salt_is_refused_the_second_time(stack, tmp_path
     assert len(list((tmp_path / "runs").iterdir())) == 2
 
 
+@pytest.mark.stack
 def test_a_stacks_router_knows_what_its_pods_hold_and_explains_each_turn(stack, tmp_path):
     """Nearly every prediction is right to the token; the run keeps every decision."""
     (tmp_path / "small.yaml").write_text(WORKLOAD)
