@@ -14,7 +14,7 @@ from kvbench.errors import InputError
 from kvbench.stack.compose import up as compose_up
 from kvbench.stack.gpus import count_gpus
 from kvbench.stack.local import LocalStack
-from kvbench.stack.process import check, logs_folder
+from kvbench.stack.process import Child, check, logs_folder
 from kvbench.stack.topology import (
     ALERTMANAGER_PORT,
     EXPORTER_PORT,
@@ -29,7 +29,7 @@ from kvbench.stack.topology import (
 from kvbench.stack.watchers import Watchers
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 _SIM, _VLLM = "Simulated pods", "Real vLLM pods (--engine vllm)"
 
@@ -165,18 +165,32 @@ def _serve(
     with ExitStack() as all_of_it:
         logs = all_of_it.enter_context(logs_folder("up"))
         stack = all_of_it.enter_context(LocalStack(topology, logs, router_port=port))
-        children = list(stack.pods)
+        watchers: list[Child] = []
         if watch:
-            watchers = Watchers(stack, logs, topology.host, ports)
-            children += all_of_it.enter_context(watchers).children
-        _say(console, {child.name: child.url or "" for child in children})
+            started = Watchers(stack, logs, topology.host, ports)
+            watchers += all_of_it.enter_context(started).children
+        _say(console, {child.name: child.url or "" for child in [*stack.pods, *watchers]})
         console.print(f"[bold]{'router':15}{stack.url}[/bold]   policy {topology.router.policy}")
         console.print(f"\nkvbench run workloads/chat.yaml --target {stack.url}")
-        console.print("Ctrl-C ends all of it.", style="dim")
-        while True:
-            time.sleep(0.5)
-            stack.check()
-            check(children)
+        more = "" if watch else " --watch adds exporter, Prometheus and alerts."
+        console.print(f"Ctrl-C ends all of it.{more}", style="dim")
+        _watch_over(console, stack, watchers)
+
+
+def _watch_over(console: Console, stack: LocalStack, watchers: Sequence[Child]) -> NoReturn:
+    """Wait for Ctrl-C. A pod that ends is said, and the others go on; the last one is the end."""
+    assert stack.router is not None
+    gone: set[Child] = set()
+    while True:
+        time.sleep(0.5)
+        check([stack.router, *watchers])
+        for pod in stack.pods:
+            if pod not in gone and (code := pod.poll()) is not None:
+                gone.add(pod)
+                said = f"{pod.name} ended with {code}; the others go on. Its log: {pod.log}"
+                console.print(said, style="yellow", soft_wrap=True)
+        if len(gone) == len(stack.pods):
+            check(stack.pods)
 
 
 def _say(console: Console, urls: Mapping[str, str]) -> None:

@@ -99,7 +99,7 @@ def _window(window: int | None, turns: Sequence[int]) -> list[Problem]:
             f"{len(longer)} of {len(turns)} turns are longer than the model's window: up to "
             f"{max(longer):,} tokens with their answers, window {window:,}",
             f"start vLLM with --max-model-len {max(longer)}, or let the workload keep to its "
-            "window (context: {window: …, strategy: drop_oldest})",
+            "window (context: {drop_oldest: {window: …}})",
             InputError,
         )
     ]
