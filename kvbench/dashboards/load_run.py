@@ -43,6 +43,16 @@ def _percentile(share: float, metric: Metric) -> str:
     return f"histogram_quantile({share:g}, {_sum(metric, part='bucket', by='le')}) >= 0"
 
 
+def _hit_rate() -> str:
+    """Return the share of prompt tokens that was cached."""
+    return ratio(_sum(load.CACHED_TOKENS), _sum(load.PROMPT_TOKENS))
+
+
+def _ceiling() -> str:
+    """Return what one endless cache would have had, of the plan's tokens: pods count others."""
+    return ratio(_sum(load.CEILING_TOKENS), _sum(load.PLANNED_TOKENS))
+
+
 def board(late_s: float) -> Board:
     """Return the board; `late_s` is how late the 99th of 100 turns may be."""
     return Board(
@@ -62,7 +72,6 @@ def board(late_s: float) -> Board:
 def _numbers(late_s: float) -> tuple[Panel, ...]:
     """Return progress, punctuality, and the numbers of a run's table."""
     filed = total(f"{selector(load.FILED_TURNS)} {CHOSEN}")
-    cached = _sum(load.CACHED_TOKENS)
     punctual = _sum(load.LATENESS, bound(late_s), "bucket")
     return (
         number(
@@ -104,15 +113,15 @@ def _numbers(late_s: float) -> tuple[Panel, ...]:
             "Hit rate",
             "Share of prompt tokens that pods had cached.",
             "percentunit",
-            ratio(cached, _sum(load.PROMPT_TOKENS)),
+            _hit_rate(),
             needs="load",
             idle="no run",
         ),
         number(
             "Of its ceiling",
-            "Cached tokens over those that one endless cache would have had.",
+            "Hit rate over the one that one endless cache would have had.",
             "percentunit",
-            ratio(cached, _sum(load.CEILING_TOKENS)),
+            ratio(_hit_rate(), _ceiling()),
             needs="load",
             idle="no run",
             steps=((None, RED), (0.7, YELLOW), (0.9, GREEN)),
@@ -209,14 +218,14 @@ def _itl() -> Panel:
 
 
 def _hits() -> Panel:
-    cached, prompt = _sum(load.CACHED_TOKENS), _sum(load.PROMPT_TOKENS)
     return Panel(
         "Hit rate and its ceiling",
-        "Share of prompt tokens that pods had cached, and what one endless cache would have had.",
+        "Share of prompt tokens that pods had cached, and of those that were planned, what one "
+        "endless cache would have had.",
         "percentunit",
         (
-            Query(ratio(cached, prompt), "found", GREEN),
-            Query(ratio(_sum(load.CEILING_TOKENS), prompt), "ceiling", GREY, dashed=True),
+            Query(_hit_rate(), "found", GREEN),
+            Query(_ceiling(), "ceiling", GREY, dashed=True),
         ),
         needs="load",
         idle="no run",

@@ -119,6 +119,21 @@ def test_a_query_reads_only_what_is_declared_and_counters_only_through_rates(pan
         assert window == "$__rate_interval"
 
 
+def test_the_ceiling_of_a_run_is_a_share_of_the_plans_own_tokens():
+    """It is counted in them; a pod whose template adds tokens does not lower it."""
+    over = {
+        query.legend or panel.title: re.findall(
+            r"kvbench_load_(\w+)_tokens_total", query.expression
+        )
+        for board, panel, query in QUERIES
+        if board.title == "Load run" and "ceiling_tokens" in query.expression
+    }
+    assert over == {
+        "Of its ceiling": ["cached", "prompt", "ceiling", "planned_prompt"],
+        "ceiling": ["ceiling", "planned_prompt"],
+    }
+
+
 @every_panel
 def test_a_panel_of_the_pods_is_narrowed_by_the_variables(panel):
     """Whoever chooses a pod sees that pod."""
