@@ -73,8 +73,7 @@ def notes(seen: Seen) -> list[str]:
     if not seen.tokenizes:
         return ["the target has no /tokenize: it was not checked whether its tokenizer is ours"]
     return [
-        f"{difference}: lengths and the ceiling are approximate; pass the model's own with "
-        "--tokenizer"
+        f"{difference}: lengths and the ceiling are approximate; --tokenizer takes the model's own"
         for difference in seen.differences
     ]
 

@@ -422,6 +422,8 @@ def _counters(found: dict[str, float] | None) -> CacheCounters | None:
 def _afterthoughts(summary: Summary, manifest: Manifest) -> list[str]:
     """Return what the numbers of an ended run suggest."""
     notes = []
+    if manifest.warm:
+        notes.append("the caches may have been warm (--warm): the ceiling is that of a cold start")
     if summary.hits.turns == 0 and summary.turns > summary.failures:
         notes.append(
             "the pods do not report cached tokens: start vLLM with --enable-prompt-tokens-details"
@@ -429,9 +431,9 @@ def _afterthoughts(summary: Summary, manifest: Manifest) -> list[str]:
     planned, told = summary.hits.planned_prompt_tokens, summary.hits.bounded_prompt_tokens
     if abs(told - planned) > TOKENS_APART * planned:
         notes.append(
-            f"the pods counted {told:,} prompt tokens where {planned:,} were planned: another "
-            "tokenizer or chat template, so the ceiling is approximate; pass the model's own with "
-            "--tokenizer"
+            f"the pods counted {told:,} prompt tokens where {planned:,} were planned "
+            f"({told / planned - 1:+.0%}): another tokenizer or chat template, so the ceiling is "
+            "that of other prompts; --tokenizer takes the model's own"
         )
     counted = [
         pod.after.hits - pod.before.hits

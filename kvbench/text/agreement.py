@@ -71,8 +71,9 @@ def _difference(tokenizer: Tokenizer, ours: Sequence[int], theirs: Sequence[int]
     alike = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(ours), len(theirs)))
     shown = [_shown(tokenizer, ids, alike) for ids in (ours, theirs)]
     return (
-        f"{what} of the server is another one: {len(theirs)} tokens where {tokenizer.name} makes "
-        f"{len(ours)}; after {alike} alike, ours is {shown[0]}, theirs {shown[1]}"
+        f"{what} of the server is another one than ours ({tokenizer.path}): {len(theirs)} tokens "
+        f"of a probe where ours are {len(ours)}; the first {alike} are alike, then ours is "
+        f"{shown[0]}, theirs {shown[1]}"
     )
 
 

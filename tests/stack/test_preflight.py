@@ -96,7 +96,7 @@ def test_another_tokenizer_is_noted_and_not_refused():
     (note,) = notes(seen)
     assert note == (
         "the tokenizer of the server is another one: lengths and the ceiling are approximate; "
-        "pass the model's own with --tokenizer"
+        "--tokenizer takes the model's own"
     )
 
 

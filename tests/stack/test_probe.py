@@ -125,7 +125,7 @@ def test_a_tokenizer_that_differs_is_told_by_its_first_difference():
     """Token by token, not by count."""
     (difference,) = Pod(usage(0), usage(32), more_tokens=(5,)).probed().differences
 
-    assert difference.startswith("the tokenizer of the server is another one: ")
+    assert difference.startswith("the tokenizer of the server is another one than ours (")
 
 
 def test_a_target_without_tokenize_is_not_compared():

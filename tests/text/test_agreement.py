@@ -28,7 +28,7 @@ def test_the_first_difference_is_named(shipped):
     """How many tokens are alike, and what stands there in each."""
     ids = shipped.encode(PROBE_TEXT)
     said = text_difference(shipped, [*ids[:5], 7, *ids[6:]])
-    assert f"{len(ids)} tokens where kvbench makes {len(ids)}; after 5 alike, ours is" in said
+    assert f"{len(ids)} tokens of a probe where ours are {len(ids)}; the first 5 are alike" in said
     assert f"{ids[5]} ({shipped.token(ids[5])!r}), theirs 7 ({shipped.token(7)!r})" in said
     assert "theirs at its end" in text_difference(shipped, ids[:9])
 
@@ -37,4 +37,4 @@ def test_another_template_is_told_apart():
     """With the same vocabulary."""
     theirs = fakes_text.byte_level(fakes_text.MARKED).encode_chat(PROBE_CHAT)
     said = chat_difference(fakes_text.byte_level(fakes_text.HEADED), theirs)
-    assert said.startswith("the chat template of the server is another one: ")
+    assert said.startswith("the chat template of the server is another one than ours (")
