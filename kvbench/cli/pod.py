@@ -100,6 +100,7 @@ def pod(
         seed=seed,
         request_s=hardware.request_s * time_scale,
         request_token_s=hardware.request_token_s * time_scale,
+        num_gpu_blocks_override=num_gpu_blocks,
     )
     service = PodService(
         config,

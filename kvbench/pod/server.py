@@ -65,6 +65,7 @@ class PodConfig:
         seed: Of what it says, and of faults.
         request_s: What a request costs before the engine sees it, seconds.
         request_token_s: The same per token of its prompt.
+        num_gpu_blocks_override: Blocks of its cache if they were set by hand, for its metrics.
     """
 
     model: str
@@ -76,6 +77,7 @@ class PodConfig:
     seed: int = 0
     request_s: float = 0.0
     request_token_s: float = 0.0
+    num_gpu_blocks_override: int | None = None
 
 
 class Pod:
@@ -497,7 +499,7 @@ def _cache_config(config: PodConfig) -> dict[str, str]:
         "kv_cache_max_concurrency": str(tokens / engine.max_model_len),
         "kv_cache_size_tokens": str(tokens),
         "num_gpu_blocks": str(engine.num_gpu_blocks),
-        "num_gpu_blocks_override": str(engine.num_gpu_blocks),
+        "num_gpu_blocks_override": str(config.num_gpu_blocks_override),
         "prefix_caching_hash_algo": "sha256",
         "user_specified_block_size": "True",
     }

@@ -315,6 +315,16 @@ async def test_gauges_show_what_is_going_on():
 
 
 @scene
+@pytest.mark.parametrize(("blocks", "told"), [(None, "None"), (200, "200")])
+async def test_the_metrics_tell_whether_the_blocks_were_set_by_hand(blocks, told):
+    """As vLLM does: "None" where the number came of the memory that there is."""
+    async with running_pod(replace(make_config(), num_gpu_blocks_override=blocks)) as pod:
+        seen = await pod.metrics()
+        config = next(name for name in seen if name.startswith("vllm:cache_config_info"))
+        assert f'num_gpu_blocks_override="{told}"' in config
+
+
+@scene
 async def test_the_openai_client_is_served():
     """Chats and completions, streamed and not, models and errors."""
     async with (

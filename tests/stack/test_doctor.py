@@ -111,3 +111,15 @@ def test_json_has_what_the_text_has(pods):
     by_check = {f["check"]: f for f in document["findings"]}
     assert by_check["prefix-caching"]["severity"] == "error"
     assert by_check["prefix-caching"]["fix"].startswith("--enable-prefix-caching")
+
+
+@pytest.mark.stack
+def test_a_simulated_pod_with_the_memory_that_its_device_has_is_strictly_well(tmp_path):
+    """Nobody set its number of blocks, and they hold four requests of full length."""
+    flags = ("--time-scale=0", "--block-size=128", "--max-model-len=8192", "--exit-with-parent")
+    with Child("pod", kvbench_command("pod", *flags), tmp_path / "pod.log") as pod:
+        command = kvbench_command("doctor", pod.wait_ready(60), "--strict")
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "0 errors, 0 warnings" in done.stdout
