@@ -1,12 +1,14 @@
 """What an operator may set about the alert pack: objectives, limits, windows, and where links lead.
 
 Windows have one default set, and `Windows.scaled` makes the same rules run in seconds: a test fires
-them for real. An objective must lie on a bucket's bound of every engine that we read, or nobody
-could count what is within it: others are refused with the bounds there are.
+them for real. An objective must lie on a bucket's bound, or nobody could count what is within it:
+others are refused with the bounds there are. Where it is a bound of one engine alone, its alerts
+cannot watch pods of the other: `Settings.cautions` says so.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,8 @@ from kvbench.metrics import engines
 from kvbench.units import parse_seconds
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kvbench.metrics.engines import Quantity
 
 RUNBOOKS = "https://github.com/kvbench/kvbench/blob/main/docs/runbooks"
@@ -108,12 +112,10 @@ class Objective:
             InputError: Named by `flag`, with the bounds there are.
         """
         if not 0 < self.share < 1:
-            raise InputError(f"{flag}: expected a share between 0 and 1, got {self.share:g}")
-        bounds = {
-            engines.engine_of(metric.name): metric.buckets
-            for metric in reversed(quantity.metrics)  # the newest name of each engine counts
-            if metric.buckets
-        }
+            raise InputError(
+                f"{flag}: expected a share between 0 % and 100 %, got {100 * self.share:.9g} %"
+            )
+        bounds = _bounds(quantity)
         if not any(self.seconds in known for known in bounds.values()):
             near = ", ".join(f"{_near(self.seconds, bounds[e])} ({e})" for e in sorted(bounds))
             raise InputError(
@@ -122,12 +124,38 @@ class Objective:
                 hint="vLLM takes other buckets with --custom-histogram-buckets",
             )
 
+    def caution(self, flag: str, quantity: Quantity) -> str | None:
+        """Return a sentence where only one engine has the bound; None where all have it."""
+        bounds = _bounds(quantity)
+        lacking = [engine for engine in sorted(bounds) if self.seconds not in bounds[engine]]
+        if not lacking:
+            return None
+        without = " and ".join(lacking)
+        shared = sorted(set.intersection(*map(set, bounds.values())))
+        return (
+            f"{flag}: {without} has no bucket that ends at {self.seconds:g} s: alerts on this "
+            f"objective cannot watch {without} pods; all engines have "
+            f"{_near(self.seconds, shared)} s"
+        )
 
-def _near(seconds: float, bounds: tuple[float, ...]) -> str:
+
+def _bounds(quantity: Quantity) -> dict[str, tuple[float, ...]]:
+    """Return the bounds of each engine's buckets."""
+    return {
+        engines.engine_of(metric.name): metric.buckets
+        for metric in reversed(quantity.metrics)  # the newest name of each engine counts
+        if metric.buckets
+    }
+
+
+def _near(seconds: float, bounds: Sequence[float]) -> str:
     """Return the bounds on both sides."""
     below = max((b for b in bounds if b < seconds), default=bounds[0])
     above = min((b for b in bounds if b > seconds), default=bounds[-1])
     return f"{below:g} or {above:g}"
+
+
+_OBJECTIVE = re.compile(r"([^%<]+)%\s*<(.+)")
 
 
 def parse_objective(flag: str, text: str) -> Objective:
@@ -136,11 +164,16 @@ def parse_objective(flag: str, text: str) -> Objective:
     Raises:
         InputError: It is none; named by `flag`.
     """
-    share, _, limit = text.partition("<")
+    match = _OBJECTIVE.fullmatch(text)
     try:
-        return Objective(parse_seconds(limit), round(float(share.strip().rstrip("%")) / 100, 9))
+        if match is not None:
+            return Objective(parse_seconds(match[2]), round(float(match[1]) / 100, 9))
     except ValueError:
-        raise InputError(f'{flag}: expected an objective such as "95%<1s", got {text!r}') from None
+        pass
+    raise InputError(
+        f'{flag}: expected an objective such as "95%<1s", got {text!r}',
+        hint="the share is in per cent, with its sign",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,3 +243,11 @@ class Settings:
         """
         self.ttft.check("--ttft", engines.TTFT)
         self.itl.check("--itl", engines.ITL)
+
+    def cautions(self) -> list[str]:
+        """Return a sentence for each objective that not every engine can be held to."""
+        said = (
+            self.ttft.caution("--ttft", engines.TTFT),
+            self.itl.caution("--itl", engines.ITL),
+        )
+        return [one for one in said if one is not None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -30,7 +31,7 @@ def generate(
 
       kvbench generate --check
 
-      kvbench generate --into monitoring --ttft '99%<2.5s' --grafana https://grafana.example.com
+      kvbench generate --into monitoring --ttft '99%<1s' --grafana https://grafana.example.com
     """
     from kvbench.alerts.settings import GRAFANA, RUNBOOKS, Settings, parse_objective
     from kvbench.errors import InputError
@@ -42,6 +43,9 @@ def generate(
         runbooks=runbooks or RUNBOOKS,
         grafana=grafana or GRAFANA,
     )
+    settings.check()
+    for caution in settings.cautions():
+        print(f"kvbench: {caution}", file=sys.stderr)
     if check:
         if changed := stale(into, settings):
             raise InputError(f"stale: {', '.join(changed)}", hint="kvbench generate")

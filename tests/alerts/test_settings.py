@@ -32,15 +32,40 @@ def test_an_objective_between_buckets_is_refused_with_the_bounds_beside_it():
 
 def test_an_objective_that_nothing_can_miss_is_refused():
     """Its budget would be nothing."""
-    with pytest.raises(InputError, match="expected a share between 0 and 1, got 1"):
+    with pytest.raises(InputError, match="expected a share between 0 % and 100 %, got 100 %"):
         pack.files(Settings(itl=Objective(0.1, 1.0)))
 
 
 def test_an_objective_is_typed_as_people_say_it():
     """Share, then limit."""
     assert parse_objective("--ttft", "99.5%<250ms") == Objective(0.25, 0.995)
-    with pytest.raises(InputError, match='--ttft: expected an objective such as "95%<1s"'):
-        parse_objective("--ttft", "fast")
+    assert parse_objective("--ttft", " 95 % < 1 ") == Objective(1.0, 0.95)
+
+
+@pytest.mark.parametrize("text", ["fast", "0.99<1", "99<1s", "99%", "%<1s", "99%<", "99%1s"])
+def test_what_is_no_objective_is_refused_and_a_share_without_its_sign_is_none(text):
+    """0.99 could be a share or 0.99 %."""
+    with pytest.raises(InputError) as error:
+        parse_objective("--ttft", text)
+
+    assert error.value.message == (f'--ttft: expected an objective such as "95%<1s", got {text!r}')
+    assert error.value.hint == "the share is in per cent, with its sign"
+
+
+def test_a_share_out_of_range_is_named_as_it_was_typed():
+    """In per cent."""
+    with pytest.raises(InputError, match=r"--ttft: expected .* 0 % and 100 %, got 101 %"):
+        Settings(ttft=parse_objective("--ttft", "101%<1s")).check()
+
+
+def test_an_objective_that_only_one_engine_can_be_held_to_is_said_to_be_one():
+    """With what both have; a bound of both is silent."""
+    assert Settings().cautions() == []
+    assert Settings(ttft=Objective(2.0, 0.99), itl=Objective(0.06, 0.99)).cautions() == [
+        f"{flag}: vllm has no bucket that ends at {bound} s: alerts on this objective cannot "
+        f"watch vllm pods; all engines have {near} s"
+        for flag, bound, near in (("--ttft", 2, "1 or 10"), ("--itl", 0.06, "0.025 or 0.1"))
+    ]
 
 
 def test_scaled_windows_keep_their_shape_and_are_whole_seconds():

@@ -34,6 +34,17 @@ def test_everything_is_written_into_a_folder_with_objectives_and_links_of_ones_o
     assert "within 2.5 s" in tile["description"]
 
 
+def test_an_objective_of_one_engine_alone_is_written_and_said_to_be_one(tmp_path):
+    """On stderr; who has only that engine is content."""
+    done = run("generate", "--into", tmp_path, "--ttft", "99%<2.5s")
+
+    assert done.exit_code == 0
+    assert done.stderr == (
+        "kvbench: --ttft: sglang has no bucket that ends at 2.5 s: alerts on this objective "
+        "cannot watch sglang pods; all engines have 1 or 10 s\n"
+    )
+
+
 def test_check_writes_nothing_and_names_what_is_stale(tmp_path):
     """For CI."""
     done = run("generate", "--into", tmp_path, "--check")
