@@ -171,14 +171,18 @@ class Membership:
         pod.down = pod.down or refused or pod.probes_failed >= _FAILED_PROBES
 
     def listing(self, now: float) -> list[dict[str, object]]:
-        """Return what is known of each pod, for people and for the tools that ask."""
+        """Return what is known of each pod, for people and for the tools that ask.
+
+        `healthy` is a pod's health alone: one that is drained is offered nothing and may be well.
+        """
         offered = {pod.name for pod in self.offered(now)}
         return [
             {
                 "name": pod.name,
                 "url": pod.address.url,
                 "pod": pod.given or pod.address.url,
-                "healthy": pod.name in offered,
+                "healthy": pod.name in offered
+                or (pod.draining and (pod.trouble is None or pod.allows(now))),
                 "in_flight": pod.state.in_flight,
                 "in_flight_prefill_tokens": pod.state.in_flight_prefill_tokens,
                 "requests": pod.requests,

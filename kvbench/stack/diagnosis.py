@@ -50,6 +50,13 @@ def diagnose(
         if pod.trouble is not None:
             found.append(Finding("reachable", "error", pod.name, pod.trouble))
             continue
+        if pod.draining:
+            found.append(
+                Finding(
+                    "healthy", "note", pod.name, "the router is draining it: no new requests",
+                    f"POST /pods/{pod.name}/resume on the router's admin port, if it is to go on",
+                )
+            )  # fmt: skip
         if pod.unhealthy is not None:
             found.append(
                 Finding("healthy", "error", pod.name, f"the router keeps off it: {pod.unhealthy}")

@@ -62,6 +62,7 @@ class _Patient:
     url: str
     source: EventSource | None
     unhealthy: str | None = None
+    draining: bool = False
 
 
 def examine(
@@ -150,8 +151,13 @@ def _patients(target: str, routers: list[SeenRouter]) -> list[_Patient]:
     patients = []
     for pod in pods:
         url, source = parse_pod(str(pod.get("pod") or pod.get("url")))
-        trouble = None if pod.get("healthy", True) else str(pod.get("trouble") or "no reason given")
-        patients.append(_Patient(parse_address(url).name, url.rstrip("/"), source, trouble))
+        draining, trouble = bool(pod.get("draining")), pod.get("trouble")
+        if pod.get("healthy", True) or (draining and not trouble):
+            unhealthy = None
+        else:
+            unhealthy = str(trouble or "no reason given")
+        name = parse_address(url).name
+        patients.append(_Patient(name, url.rstrip("/"), source, unhealthy, draining))
     return patients
 
 
@@ -173,7 +179,9 @@ def _seen_router(name: str, url: str) -> SeenRouter:
 
 def _look(patient: _Patient, config: Mapping[str, object] | None, probe: bool) -> Examined:
     """Examine one pod."""
-    pod = Examined(patient.name, patient.url, unhealthy=patient.unhealthy)
+    pod = Examined(
+        patient.name, patient.url, unhealthy=patient.unhealthy, draining=patient.draining
+    )
     try:
         exposition = _body(f"{pod.url}/metrics") or b""
     except TargetError as error:

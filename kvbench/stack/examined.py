@@ -62,6 +62,7 @@ class Examined:
         event_block: Tokens per block, by its events.
         kv_bytes_per_token: Of the model; None if unknown.
         unhealthy: What the router says is wrong with it; None if nothing.
+        draining: Whether the router drains it.
     """
 
     name: str
@@ -79,6 +80,7 @@ class Examined:
     event_block: int | None = None
     kv_bytes_per_token: int | None = None
     unhealthy: str | None = None
+    draining: bool = False
 
 
 @dataclass(frozen=True, slots=True)

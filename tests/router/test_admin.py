@@ -34,7 +34,9 @@ def test_a_pod_is_added_drained_resumed_and_removed():
 
             reply = await ask(house.admin, "POST", f"/pods/{first.name}/drain")
             assert (reply.status, reply.json()["draining"]) == (200, True)
+            assert reply.json()["healthy"] is True
             assert await answering(house) == {second.name}
+            assert await house.metric("kvbench_router_pod_up", pod=first.name) == 0
             assert await house.metric("kvbench_router_pod_draining", pod=first.name) == 1
             await ask(house.admin, "POST", f"/pods/{first.name}/resume")
             assert await answering(house) == {first.name, second.name}

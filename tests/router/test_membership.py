@@ -126,6 +126,22 @@ def test_a_drained_pod_is_offered_nothing_even_if_it_is_the_last():
     assert names(membership) == "a"
 
 
+def test_the_listing_tells_health_apart_from_draining():
+    """A drained pod is as healthy as it was; one that nobody answers at is not, drained or not."""
+    membership = members("a", "b", "c")
+    membership.drain("a:1")
+    membership.drain("b:1")
+    membership.probed(membership.pods["b:1"], "connection refused", refused=True)
+
+    seen = [(pod["healthy"], pod["draining"], pod["trouble"]) for pod in membership.listing(0.0)]
+    assert seen == [
+        (True, True, None),
+        (False, True, "connection refused"),
+        (True, False, None),
+    ]
+    assert names(membership) == "c"
+
+
 def test_only_some_pods_may_be_meant():
     """Those that serve a model; nobody else stands in for them."""
     membership = members("a", "b", "c")

@@ -79,6 +79,7 @@ def test_with_pods_that_are_well_nothing_is_found():
             pod(reading=None), "error", "metrics", "--disable-log-stats", id="without metrics"
         ),
         pytest.param(pod(unhealthy="down"), "error", "healthy", "", id="down for its router"),
+        pytest.param(pod(draining=True), "note", "healthy", "/pods/a/resume", id="drained"),
         pytest.param(
             pod(cache={"enable_prefix_caching": "False"}), "error", "prefix-caching",
             "--enable-prefix-caching", id="prefix caching off",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import subprocess
-from contextlib import ExitStack
+import threading
+from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -42,6 +44,29 @@ def pods(tmp_path_factory):
         yield {"well": well, "sick": sick, "router": router, "heard": heard}
 
 
+@contextmanager
+def telling(answers):
+    """Serve JSON by path on a free port, and 404 elsewhere; yield the URL."""
+
+    class Teller(BaseHTTPRequestHandler):
+        def do_GET(self):
+            body = json.dumps(answers.get(self.path)).encode()
+            self.send_response(200 if self.path in answers else 404)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Teller) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
 def checks(pods, **options):
     """Return severity and check of what is found in examined pods, notes left out."""
     seen = examine(pods, utc=lambda: 0.0, **options)
@@ -71,6 +96,24 @@ def test_behind_a_router_all_pods_are_examined_and_compared(pods):
     assert [pod.url for pod in seen.pods] == [pods["well"], pods["sick"]]
     assert set(seen.routers[0].trust.values()) <= {"cold"}
     assert ("error", "block-size") in checks([pods["router"]], probe=False)
+
+
+@pytest.mark.parametrize(
+    ("said", "draining", "unhealthy"),
+    [
+        ({"healthy": True, "draining": True, "trouble": None}, True, None),
+        ({"healthy": False, "draining": True, "trouble": None}, True, None),  # as 0.1 says it
+        ({"healthy": False, "draining": True, "trouble": "refused"}, True, "refused"),
+        ({"healthy": False, "draining": False, "trouble": None}, False, "no reason given"),
+        ({"healthy": True}, False, None),
+    ],
+)
+def test_a_pod_that_its_router_drains_is_not_taken_for_ill(pods, said, draining, unhealthy):
+    """Unless the router names a trouble as well."""
+    with telling({"/pods": {"pods": [{"pod": pods["well"], **said}]}}) as router:
+        (pod,) = examine([router], utc=lambda: 0.0, probe=False).pods
+
+    assert (pod.draining, pod.unhealthy) == (draining, unhealthy)
 
 
 def test_the_model_may_be_described_by_a_configuration(pods, tmp_path):
