@@ -182,7 +182,8 @@ TOKENS_KNOWN = Metric(
 SHADOW_PROMPT_TOKENS = Metric(
     "kvbench_router_shadow_prompt_tokens_total",
     "counter",
-    "Prompt tokens played on virtual pods: by a shadow policy's choices, and by the serving one's.",
+    "Prompt tokens of requests that were served, played on virtual pods: by a shadow policy's "
+    "choices, and by the serving one's.",
     ("policy", "role"),
 )
 SHADOW_CACHED_TOKENS = Metric(
@@ -194,7 +195,7 @@ SHADOW_CACHED_TOKENS = Metric(
 SHADOW_TTFT = Metric(
     "kvbench_router_shadow_time_to_first_token_seconds",
     "histogram",
-    "Time to first token expected on the virtual pods.",
+    "Time to first token expected of the same requests on the virtual pods.",
     ("policy", "role"),
     _TTFT,
 )

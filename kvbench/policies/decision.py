@@ -118,11 +118,13 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
             failed, or was answered in one piece.
         prompt_tokens: As the pod counted them; None if it did not say.
         cached_tokens: Of those, found in the pod's cache; None if it did not say.
+        served: Whether it was answered well and in full, so far as the one who says it can tell.
     """
 
     ttft_s: float | None = None
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
+    served: bool = False
 
 
 class Policy(Protocol):

@@ -6,10 +6,14 @@ recently used goes first; prefill is done in turn, at the rate learned from the 
 is in flight as long as the real one. What is expected of a choice (cached tokens, time to first
 token) is read off these pods before the request is put on them.
 
+A request that was not served in the end (refused, cut off, given up by its client) counts for
+nobody: what is not computed of it by then is taken off its virtual pod, and its policy is told as
+the real one is. A prompt that is longer than a pod's cache is computed there and not kept.
+
 The serving policy's real choices are played on such pods too (`follow`), so that both stand on the
 same ground: what the model gets wrong, it gets wrong for both.
 
-Not modelled: batching, preemption, blocks of answers, requests that fail.
+Not modelled: batching, preemption, blocks of answers.
 """
 
 from __future__ import annotations
@@ -62,13 +66,35 @@ class _VirtualPod:
         return next((n for n, block in enumerate(blocks) if block not in cache), len(blocks))
 
     def touch(self, blocks: Sequence[int]) -> None:
-        """Cache blocks, the first as the most recently used."""
+        """Cache blocks, the first as the most recently used, if there is room for all of them."""
         cache = self.cache
-        for block in reversed(blocks[: self.capacity]):
+        if len(blocks) > self.capacity:
+            return
+        for block in reversed(blocks):
             cache[block] = None
             cache.move_to_end(block)
         while len(cache) > self.capacity:
             cache.popitem(last=False)
+
+
+@dataclass(slots=True)
+class _Work:
+    """A prompt on its pod."""
+
+    pod: _VirtualPod
+    ready_at: float  # computed
+    seconds: float  # that this takes
+    tokens: int  # that wait for their first token
+
+    def settle(self) -> None:
+        """Have none of its tokens wait any more."""
+        self.pod.state.in_flight_prefill_tokens -= self.tokens
+        self.tokens = 0
+
+    def cancel(self, now: float) -> None:
+        """Leave what is not computed yet."""
+        self.settle()
+        self.pod.free_at -= min(max(self.ready_at - now, 0.0), self.seconds)
 
 
 class _VirtualFleet:
@@ -77,15 +103,14 @@ class _VirtualFleet:
     def __init__(self, rates: Rates) -> None:
         self._rates = rates
         self._pods: dict[str, _VirtualPod] = {}
-        self._agenda: list[tuple[float, int, _VirtualPod, int]] = []  # first tokens to come
-        self._under_way: dict[str, _VirtualPod] = {}
+        self._agenda: list[tuple[float, int, _Work]] = []  # first tokens to come
+        self._under_way: dict[str, _Work] = {}
         self._count = 0
 
     def states(self, pods: Sequence[str], blocks: int, now: float) -> list[PodState]:
         """Return the states of `pods` at a moment; new ones have so many blocks."""
         while self._agenda and self._agenda[0][0] <= now:
-            _, _, pod, tokens = heappop(self._agenda)
-            pod.state.in_flight_prefill_tokens -= tokens
+            heappop(self._agenda)[2].settle()
         for name in pods:
             if name not in self._pods:
                 self._pods[name] = _VirtualPod(PodState(name), blocks)
@@ -98,27 +123,31 @@ class _VirtualFleet:
     def place(self, request: RouteRequest, name: str, now: float) -> Expected:
         """Put a request on a pod; return what it gets there."""
         pod, rates = self._pods[name], self._rates
-        self.ended(request.id)  # it may have been tried before
+        self.ended(request.id, now, served=False)  # it may have been tried before
         blocks, size = request.blocks, request.block_tokens
         if request.hash_tokens:
             blocks, size = request.hashes, request.hash_tokens
         cached = min(pod.held(blocks) * size, max(request.prompt_tokens - 1, 0))
         uncached = max(request.prompt_tokens - cached, 0)
         pod.touch(blocks)
-        pod.free_at = max(pod.free_at, now) + rates.prefill * uncached
+        seconds = rates.prefill * uncached
+        pod.free_at = max(pod.free_at, now) + seconds
         ttft = pod.free_at - now + rates.base + rates.beside * pod.state.in_flight
         pod.state.in_flight += 1
         pod.state.in_flight_prefill_tokens += uncached
         self._count += 1
-        heappush(self._agenda, (now + ttft, self._count, pod, uncached))
-        self._under_way[request.id] = pod
+        work = self._under_way[request.id] = _Work(pod, pod.free_at, seconds, uncached)
+        heappush(self._agenda, (now + ttft, self._count, work))
         return Expected(name, cached, ttft)
 
-    def ended(self, identity: str) -> None:
+    def ended(self, identity: str, now: float, *, served: bool) -> None:
         """Take a request off its pod."""
-        pod = self._under_way.pop(identity, None)
-        if pod is not None:
-            pod.state.in_flight -= 1
+        work = self._under_way.pop(identity, None)
+        if work is None:
+            return
+        work.pod.state.in_flight -= 1
+        if not served:
+            work.cancel(now)
 
     def forget(self, name: str) -> None:
         """Empty a pod's cache."""
@@ -141,7 +170,7 @@ class Shadow:
     def __init__(self, name: str | None, seed: int, rates: Rates) -> None:
         self._fleet = _VirtualFleet(rates)
         self._policy = None if name is None else make_policy(name, seed, self._fleet)
-        self._decided: dict[str, tuple[Decision, Expected]] = {}
+        self._decided: dict[str, tuple[Decision | None, Expected]] = {}
 
     def place(
         self, request: RouteRequest, pods: Sequence[str], served: str, blocks: int, now: float
@@ -156,22 +185,32 @@ class Shadow:
             now: Seconds.
         """
         states = self._fleet.states(pods, blocks, now)
-        if self._policy is None:
-            return self._fleet.place(request, served, now)
-        decision = self._policy.choose(request, states, now)
-        self._policy.placed(request, decision.pod, now)
-        expected = self._fleet.place(request, decision.pod, now)
+        decision, pod = None, served
+        if self._policy is not None:
+            decision = self._policy.choose(request, states, now)
+            pod = decision.pod
+            self._policy.placed(request, pod, now)
+        expected = self._fleet.place(request, pod, now)
         self._decided[request.id] = (decision, expected)
         return expected
 
-    def ended(self, request: RouteRequest, now: float) -> None:
-        """Take note that the real request has ended."""
-        self._fleet.ended(request.id)
-        found = self._decided.pop(request.id, None)
-        if found is not None and self._policy is not None:
-            decision, expected = found
-            outcome = Outcome(expected.ttft_s, request.prompt_tokens, expected.cached_tokens)
+    def ended(self, request: RouteRequest, now: float, *, served: bool) -> Expected | None:
+        """Take note that the real request has ended.
+
+        Returns:
+            What was expected of it, if it was served; None if it was not, or is not known.
+        """
+        self._fleet.ended(request.id, now, served=served)
+        decision, expected = self._decided.pop(request.id, (None, None))
+        if not served:
+            expected = None
+        if decision is not None and self._policy is not None:
+            outcome = Outcome()
+            if expected is not None:
+                ttft, cached = expected.ttft_s, expected.cached_tokens
+                outcome = Outcome(ttft, request.prompt_tokens, cached, served=True)
             self._policy.finished(request, decision, outcome, now)
+        return expected
 
     def forget(self, pod: str) -> None:
         """Take note that a real pod has lost its cache: the virtual one loses its own."""

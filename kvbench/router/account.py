@@ -1,9 +1,9 @@
 """Keeps account of decisions: what each was made of, what it cost, what came of it. Pure.
 
 For each decision: an entry of the journal, the regret, and what shadow policies would have done.
-For each request that has ended: what was predicted against what was delivered, with the cause;
-whether the pod counted the same tokens; and the rates at which pods work, learned from all answers,
-whatever the policy.
+For each request that has ended: what shadows had expected of it, if it was served; what was
+predicted against what was delivered, with the cause; whether the pod counted the same tokens; and
+the rates at which pods work, learned from all answers, whatever the policy.
 
 Regret is counted in outcomes, not in scores: the expected time to first token at the chosen pod,
 less that at the best of the pods offered, by what they really held. Where one of them is not exact
@@ -176,8 +176,7 @@ class Account:
         self, request: RouteRequest, decision: Decision, outcome: Outcome, now: float
     ) -> None:
         """Take note of what became of a request."""
-        for _, shadow in self._shadows.values():
-            shadow.ended(request, now)
+        self._count_shadows(request, now, served=outcome.served)
         begun = self._open.pop(request.id, None)
         if begun is None:
             return
@@ -215,14 +214,20 @@ class Account:
         return expected
 
     def _follow(self, request: RouteRequest, pods: Sequence[str], served: str, now: float) -> None:
-        """Let the shadows decide, and count what they expect."""
+        """Let the shadows decide."""
         blocks = self.capacities.get(served, DEFAULT_BLOCKS)
+        for _, shadow in self._shadows.values():
+            shadow.place(request, pods, served, blocks, now)
+
+    def _count_shadows(self, request: RouteRequest, now: float, *, served: bool) -> None:
+        """Count what the shadows had expected of a request, if it was served."""
         for role, (name, shadow) in self._shadows.items():
-            expected = shadow.place(request, pods, served, blocks, now)
-            labels = (name, role.partition(" ")[0])
-            self._meters.shadow_prompt_tokens.add(*labels, by=request.prompt_tokens)
-            self._meters.shadow_cached_tokens.add(*labels, by=expected.cached_tokens)
-            self._meters.shadow_ttft.observe(*labels, value=expected.ttft_s)
+            expected = shadow.ended(request, now, served=served)
+            if expected is not None:
+                labels = (name, role.partition(" ")[0])
+                self._meters.shadow_prompt_tokens.add(*labels, by=request.prompt_tokens)
+                self._meters.shadow_cached_tokens.add(*labels, by=expected.cached_tokens)
+                self._meters.shadow_ttft.observe(*labels, value=expected.ttft_s)
 
     def _compare(
         self, request: RouteRequest, decision: Decision, outcome: Outcome, begun: _Open

@@ -393,7 +393,7 @@ class Forwarding:
             meters.prompt_tokens.add(pod.name, by=tokens)
             meters.predicted_tokens.add(pod.name, by=self._decision.matched_tokens)
             meters.cached_tokens.add(pod.name, by=cached)
-        return Outcome(ttft, tokens, cached)
+        return Outcome(ttft, tokens, cached, served=True)
 
 
 @lru_cache(1024)

@@ -72,7 +72,8 @@ class Desk:
 
     def finish(self, request, decision, cached, prompt=41, ttft=None):
         """Take note of the end; return the entry."""
-        self.account.finished(request, decision, Outcome(ttft, prompt, cached), 1.0)
+        outcome = Outcome(ttft, prompt, cached, served=True)
+        self.account.finished(request, decision, outcome, 1.0)
         return self.account.journal.latest(1)[0]
 
     def value(self, name, **labels):
@@ -195,6 +196,20 @@ def test_shadows_follow_and_the_serving_one_stands_beside_them():
     ):
         found = desk.value("shadow_cached_tokens_total", policy=policy, role=role)
         assert (policy, found) == (policy, cached)
+
+
+def test_shadows_count_what_was_served():
+    """Neither what is under way nor what a pod refused."""
+    desk = Desk()
+    desk.account.shadow(["round_robin"], "p", 1)
+    request, decision = desk.decide()
+    desk.account.finished(request, decision, Outcome(), 1.0)
+    desk.decide()
+    for policy, role in (("round_robin", "shadow"), ("p", "serving")):
+        for name in ("shadow_prompt_tokens_total", "shadow_time_to_first_token_seconds_count"):
+            assert not desk.value(name, policy=policy, role=role)
+    desk.finish(request, decision, cached=40)
+    assert desk.value("shadow_prompt_tokens_total", policy="p", role="serving") == len(IDS)
 
 
 def test_a_shadow_of_no_known_name_is_refused():

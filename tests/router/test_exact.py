@@ -323,6 +323,28 @@ def test_what_events_predictions_and_shadows_count_moves():
     run(case)
 
 
+def test_what_a_pod_refused_is_no_shadows_work():
+    """Its tokens would drown those of all others."""
+
+    async def case():
+        async with House(shadows=("round_robin",)) as house:
+            await house.ask(conversation(1, stream=False))
+            before = shadow_lines((await ask(house.url, "GET", "/metrics")).body.decode())
+            refused = await ask(house.url, "POST", CHAT, conversation(200, stream=False))
+            after = shadow_lines((await ask(house.url, "GET", "/metrics")).body.decode())
+            assert refused.status == 400
+            assert len(before) > 6
+            assert after == before
+
+    run(case)
+
+
+def shadow_lines(text):
+    """Return what an exposition says of shadows, but when they began."""
+    lines = (line for line in text.splitlines() if line.startswith("kvbench_router_shadow_"))
+    return [line for line in lines if "_created" not in line]
+
+
 def test_a_pod_that_comes_later_and_cannot_be_heard_is_estimated(caplog):
     """What people add while the router runs does not end it."""
 
