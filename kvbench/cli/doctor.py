@@ -34,7 +34,7 @@ def doctor(
     Example: kvbench doctor http://127.0.0.1:8000 --ttft 0.5 --block-size 16
 
     Exit codes: 0 nothing that is an error, 5 an error (with --strict a warning), 3 a pod does not
-    answer.
+    answer, or is no OpenAI-compatible server.
     """
     from kvbench.clock import utc
     from kvbench.errors import GateFailedError, TargetError

@@ -13,7 +13,7 @@ import json
 import secrets
 import urllib.error
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ from kvbench.metrics.exposition import NonsenseError, buckets, read
 from kvbench.stack.diagnosis import trained_window
 from kvbench.stack.examined import WATCHED, Examined, SeenRouter
 from kvbench.stack.probe import ask_twice
-from kvbench.stack.target import check_url, fetch
+from kvbench.stack.target import fetch, model_cards
 from kvbench.zmqfeed.sources import EventSource, parse_pod
 from kvbench.zmqfeed.subscriber import Subscriber
 
@@ -46,8 +46,8 @@ class Examination:
     """What was found.
 
     Attributes:
-        pods: The pods, those behind routers included.
-        routers: The routers.
+        pods: The pods, those behind routers included, each once.
+        routers: The routers, each once.
     """
 
     pods: list[Examined]
@@ -84,9 +84,10 @@ def examine(
         InputError: A target is no URL, or the configuration cannot be read.
     """
     given = None if config is None else _configuration(config)
-    routers: list[SeenRouter] = []
-    patients = [patient for target in targets for patient in _patients(target, routers)]
-    return Examination(asyncio.run(_examine(patients, utc, given, probe=probe)), routers)
+    routers: dict[str, SeenRouter] = {}
+    patients = _each_once([p for target in targets for p in _patients(target, routers)])
+    pods = asyncio.run(_examine(patients, utc, given, probe=probe))
+    return Examination(pods, list(routers.values()))
 
 
 async def _examine(
@@ -135,30 +136,61 @@ def _heard(ledger: Ledger, name: str) -> bool:
     return any(stream.batches for stream in ledger.streams.get(name, ()))
 
 
-def _patients(target: str, routers: list[SeenRouter]) -> list[_Patient]:
+def _patients(target: str, routers: dict[str, SeenRouter]) -> list[_Patient]:
     """Return the pods that a target stands for; add it to the routers if it is one.
 
     Raises:
         InputError: It is no URL.
     """
-    url, source = parse_pod(target)
-    address = parse_address(check_url(url))
-    listing = _json(f"{address.url}/pods")
+    given = _patient(target)
+    listing = _json(f"{given.url}/pods")
     pods = listing.get("pods") if isinstance(listing, dict) else None
-    if not isinstance(pods, list):
-        return [_Patient(address.name, address.url, source)]
-    routers.append(_seen_router(address.name, address.url))
+    if not isinstance(pods, list) or not all(isinstance(pod, dict) for pod in pods):
+        return [given]
+    routers.setdefault(given.name, _seen_router(given.name, given.url))
     patients = []
     for pod in pods:
-        url, source = parse_pod(str(pod.get("pod") or pod.get("url")))
         draining, trouble = bool(pod.get("draining")), pod.get("trouble")
         if pod.get("healthy", True) or (draining and not trouble):
             unhealthy = None
         else:
             unhealthy = str(trouble or "no reason given")
-        name = parse_address(url).name
-        patients.append(_Patient(name, url.rstrip("/"), source, unhealthy, draining))
+        patient = _patient(str(pod.get("pod") or pod.get("url")))
+        patients.append(replace(patient, unhealthy=unhealthy, draining=draining))
     return patients
+
+
+def _patient(text: str) -> _Patient:
+    """Return a pod as the command line takes them.
+
+    Raises:
+        InputError: It is none; the message names the argument.
+    """
+    try:
+        url, source = parse_pod(text)
+        address = parse_address(url.rstrip("/").removesuffix("/v1"))
+    except InputError as error:
+        hint = error.hint
+        if "://" not in text.partition(",")[0]:
+            hint = f"put the scheme in front: http://{text}"
+        message = error.message.replace("--pod", "URL", 1)
+        raise InputError(message, hint=hint and hint.replace("--pod ", "")) from None
+    return _Patient(address.name + address.base, address.url, source)
+
+
+def _each_once(patients: Sequence[_Patient]) -> list[_Patient]:
+    """Return each pod once, with all that is known of it: it may be given and behind routers."""
+    once: dict[str, _Patient] = {}
+    for patient in patients:
+        key = patient.name.replace("localhost:", "127.0.0.1:")
+        known = once.setdefault(key, patient)
+        once[key] = replace(
+            known,
+            source=known.source or patient.source,
+            unhealthy=known.unhealthy or patient.unhealthy,
+            draining=known.draining or patient.draining,
+        )
+    return list(once.values())
 
 
 def _seen_router(name: str, url: str) -> SeenRouter:
@@ -192,7 +224,14 @@ def _look(patient: _Patient, config: Mapping[str, object] | None, probe: bool) -
     except NonsenseError:
         pod.reading = None
     pod.bounds = {quantity.word: buckets(exposition, quantity) for quantity in WATCHED}
-    _look_at_model(pod, config)
+    try:
+        cards = model_cards(pod.url)
+    except TargetError as error:
+        if pod.reading is None:
+            pod.trouble = error.message
+            return pod
+        cards = []  # an engine by its metrics, which need no key
+    _look_at_model(pod, cards[0] if cards else {}, config)
     version = _json(f"{pod.url}/version")
     pod.version = str(version.get("version", "")) if isinstance(version, dict) else ""
     info = _json(f"{pod.url}/server_info?config_format=json")
@@ -206,11 +245,10 @@ def _look(patient: _Patient, config: Mapping[str, object] | None, probe: bool) -
     return pod
 
 
-def _look_at_model(pod: Examined, config: Mapping[str, object] | None) -> None:
+def _look_at_model(
+    pod: Examined, card: Mapping[str, Any], config: Mapping[str, object] | None
+) -> None:
     """Note what a pod serves, and what that was made for."""
-    listing = _json(f"{pod.url}/v1/models")
-    cards = listing.get("data") if isinstance(listing, dict) else None
-    card = cards[0] if isinstance(cards, list) and cards and isinstance(cards[0], dict) else {}
     pod.model = str(card.get("id", pod.reading.model if pod.reading else ""))
     window = card.get("max_model_len")
     pod.window = window if isinstance(window, int) else None

@@ -105,6 +105,22 @@ def _json(url: str) -> Any:
         return None
 
 
+def model_cards(url: str) -> list[dict[str, Any]]:
+    """Return what a target says of each of its models; each has an `id`.
+
+    Raises:
+        TargetError: It does not answer, or not as an OpenAI API does.
+    """
+    listing = _json(f"{url}/v1/models")
+    cards = listing.get("data") if isinstance(listing, dict) else None
+    if not isinstance(cards, list) or not all(isinstance(c, dict) and "id" in c for c in cards):
+        raise TargetError(
+            f"{url}/v1/models does not list models, so this is no OpenAI-compatible server",
+            hint="pass the base URL of a vLLM pod or of a kvbench router",
+        )
+    return cards
+
+
 def look_at(url: str, model: str | None = None) -> Target:
     """Ask a target what it serves.
 
@@ -113,13 +129,7 @@ def look_at(url: str, model: str | None = None) -> Target:
         TargetError: It does not answer, or not as an OpenAI API does.
     """
     url = check_url(url)
-    listing = _json(f"{url}/v1/models")
-    cards = listing.get("data") if isinstance(listing, dict) else None
-    if not isinstance(cards, list) or not all(isinstance(c, dict) and "id" in c for c in cards):
-        raise TargetError(
-            f"{url}/v1/models does not list models, so this is no OpenAI-compatible server",
-            hint="pass the base URL of a vLLM pod or of a kvbench router",
-        )
+    cards = model_cards(url)
     names = [str(card["id"]) for card in cards]
     if not names:
         raise TargetError(f"{url} serves no model", hint="is one of its pods up?")

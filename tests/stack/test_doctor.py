@@ -10,9 +10,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from kvbench.errors import InputError
 from kvbench.stack.diagnosis import diagnose
 from kvbench.stack.doctor import examine
 from kvbench.stack.examined import Wish
+from kvbench.stack.findings import as_text
 from kvbench.stack.process import Child, kvbench_command
 
 SICK = ("--no-enable-prefix-caching", "--block-size=32")
@@ -114,6 +116,64 @@ def test_a_pod_that_its_router_drains_is_not_taken_for_ill(pods, said, draining,
         (pod,) = examine([router], utc=lambda: 0.0, probe=False).pods
 
     assert (pod.draining, pod.unhealthy) == (draining, unhealthy)
+
+
+def test_a_pod_that_is_given_and_behind_a_router_is_examined_once(pods):
+    """With the events that it was given with and what the router says of it; a router, too."""
+    by_name = pods["heard"].replace("127.0.0.1", "localhost", 1)
+    said = {"pod": pods["well"], "healthy": False, "draining": True, "trouble": None}
+    with telling({"/pods": {"pods": [said]}}) as router:
+        for targets in ([pods["heard"], router, f"{router}/"], [router, by_name]):
+            seen = examine(targets, utc=lambda: 0.0)
+            found = diagnose(seen.pods, Wish(), seen.routers)
+
+            assert [(pod.events, pod.draining) for pod in seen.pods] == [("heard", True)]
+            assert len(seen.routers) == 1
+            assert len(set(found)) == len(found)
+            assert {f.check for f in found} == {"capacity", "hashes", "healthy"}
+            shown = as_text(seen.pods, found)
+            assert shown.count(" hashes: ") == 1
+            assert shown.endswith("0 errors, 1 warning, 2 notes")
+
+
+def test_pods_behind_paths_of_one_gateway_are_pods_of_their_own(pods):
+    """They share host and port."""
+    seen = examine([f"{pods['well']}/a", f"{pods['well']}/b"], utc=lambda: 0.0, probe=False)
+
+    assert [pod.name.rpartition("/")[2] for pod in seen.pods] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("target", "message", "hint"),
+    [
+        (
+            "127.0.0.1:28111,events=tcp://h:1",
+            "URL: expected a URL such as http://127.0.0.1:8000, got '127.0.0.1:28111'",
+            "put the scheme in front: http://127.0.0.1:28111,events=tcp://h:1",
+        ),
+        ("ftp://x", "URL: expected a URL such as http://127.0.0.1:8000, got 'ftp://x'", "scheme ("),
+        ("http://x:1,event=y", "URL http://x:1,event=y: expected one of", "for example http://"),
+    ],
+)
+def test_what_is_no_url_is_named_as_the_argument_that_it_is(target, message, hint):
+    """And the hint names the way out."""
+    with pytest.raises(InputError) as caught:
+        examine([target], utc=lambda: 0.0)
+
+    assert caught.value.message.startswith(message)
+    assert caught.value.hint.startswith(hint)
+
+
+@pytest.mark.parametrize("answers", [{}, {"/metrics": 1, "/v1/models": {"data": [1]}, "/pods": 2}])
+def test_what_lists_no_models_is_no_server_of_models(answers):
+    """Nor a pod whose metrics are missing."""
+    with telling(answers) as url:
+        (pod,) = examine([url], utc=lambda: 0.0).pods
+
+    said = f"{url}/v1/models does not list models, so this is no OpenAI-compatible server"
+    assert [(f.check, f.severity, f.sentence) for f in diagnose([pod], Wish())] == [
+        ("reachable", "error", said)
+    ]
 
 
 def test_the_model_may_be_described_by_a_configuration(pods, tmp_path):
