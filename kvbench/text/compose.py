@@ -16,21 +16,20 @@ first word of a whole text has no space before it, so its token may be another f
 from __future__ import annotations
 
 import hashlib
+import sys
+from array import array
 from collections import OrderedDict
 from itertools import chain
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-import numpy as np
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-
-    from numpy.typing import NDArray
 
     from kvbench.text.tokenizer import Tokenizer
 
 T = TypeVar("T")
 
+_DRAWN = 65536  # numbers of two bytes
 _MOST_OPENINGS = 100_000  # segments whose first token is remembered
 
 
@@ -71,10 +70,12 @@ class Composer:
     def __init__(self, tokenizer: Tokenizer, seed: int, *, most_tokens: int = 2_000_000) -> None:
         plain = tokenizer.plain_words
         self._seed = seed
-        self._openings = list(zip(plain.spaced_ids, plain.bare_ids, plain.glued_ids, strict=True))
-        # Arrays of objects: picked from quickly, and without a copy of any word or number.
-        self._words = np.array(plain.words, dtype=object)
-        self._spaced_ids = np.array(plain.spaced_ids, dtype=object)
+        openings = list(zip(plain.spaced_ids, plain.bare_ids, plain.glued_ids, strict=True))
+        # By drawn number: picked from quickly, and without a copy of any word.
+        which = [drawn * len(plain.words) >> 16 for drawn in range(_DRAWN)]
+        self._word = [plain.words[i] for i in which]
+        self._id = [plain.spaced_ids[i] for i in which]
+        self._opens = [openings[i] for i in which]
         self._ids: SegmentCache[tuple[int, ...]] = SegmentCache(most_tokens)
         self._texts: SegmentCache[str] = SegmentCache(most_tokens)
         self._opening: SegmentCache[tuple[int, int, int]] = SegmentCache(_MOST_OPENINGS)
@@ -93,8 +94,8 @@ class Composer:
 
     def pieces(self, key: str, n: int) -> tuple[list[int], list[str]]:
         """Return the `n` ids and the `n` words of the segment; they are not remembered."""
-        choices = self._choices(key, n)
-        return self._spaced_ids[choices].tolist(), self._words[choices].tolist()
+        drawn = self._drawn(key, n)
+        return list(map(self._id.__getitem__, drawn)), list(map(self._word.__getitem__, drawn))
 
     def join(self, segments: Iterable[tuple[str, int]]) -> str:
         """Return the text of several segments (key, tokens), one after the other."""
@@ -106,18 +107,20 @@ class Composer:
 
     def _make_opening(self, key: str, n: int) -> tuple[int, int, int]:
         """Return the forms of a first token that is not remembered."""
-        return self._openings[int(self._choices(key, n)[0])]
+        return self._opens[self._drawn(key, n)[0]]
 
     def _make_ids(self, key: str, n: int) -> tuple[int, ...]:
         """Return the ids of a segment that is not remembered."""
-        return tuple(self._spaced_ids[self._choices(key, n)].tolist())
+        return tuple(map(self._id.__getitem__, self._drawn(key, n)))
 
     def _make_text(self, key: str, n: int) -> str:
         """Return the text of a segment that is not remembered."""
-        return " ".join(self._words[self._choices(key, n)].tolist())
+        return " ".join(map(self._word.__getitem__, self._drawn(key, n)))
 
-    def _choices(self, key: str, n: int) -> NDArray[np.int64]:
-        """Return `n` indices of words: two bytes each, scaled to the number of words."""
-        stream = hashlib.shake_256(f"{self._seed}\x1f{key}".encode()).digest(2 * n)
-        drawn = np.frombuffer(stream, dtype="<u2").astype(np.int64)
-        return drawn * len(self._words) >> 16
+    def _drawn(self, key: str, n: int) -> array[int]:
+        """Return `n` numbers below 65,536, two bytes of the stream each, the lower one first."""
+        drawn = array("H")
+        drawn.frombytes(hashlib.shake_256(f"{self._seed}\x1f{key}".encode()).digest(2 * n))
+        if sys.byteorder == "big":
+            drawn.byteswap()
+        return drawn
