@@ -59,7 +59,7 @@ def explain(
 
 
 def _show(told: Told) -> None:
-    """Print sentences and table."""
+    """Print sentences and tables."""
     from rich.console import Console
 
     from kvbench.cli.tables import rows_table
@@ -67,9 +67,11 @@ def _show(told: Told) -> None:
     console = Console(highlight=False)
     for sentence in told.sentences:
         console.print(sentence, soft_wrap=True, markup=False)
-    if told.grid is not None:
-        table = rows_table(told.grid.words, told.grid.numbers, told.grid.title)
-        for row in told.grid.rows:
+    for grid in told.grids:
+        # heads fold, names of pods do not: all that a policy weighs fits into 80 columns
+        table = rows_table(grid.words, [head.replace(" ", "\n") for head in grid.numbers])
+        for row in grid.rows:
             table.add_row(*row)
         console.print()
+        console.print(grid.title, style="bold", soft_wrap=True)
         console.print(table)

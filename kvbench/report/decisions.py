@@ -1,7 +1,8 @@
 """Why a turn went where it went: what the router decided, in words and tables. Pure.
 
 Two views: of a run, what its decisions came to and which were the worst; of a turn, every pod that
-could have been chosen, with what spoke for it and against it.
+could have been chosen, with what spoke for it and against it. Tables fit 80 columns where a pod is
+named by address and port.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What there is to say: sentences, and a table if there is one."""
+    """What there is to say: sentences, and the tables that there are."""
 
     sentences: Sequence[str]
-    grid: Grid | None = None
+    grids: Sequence[Grid] = ()
 
 
 _CAUSES = {
@@ -58,6 +59,19 @@ _CAUSES = {
     "late": "the index was behind: blocks came after the decision, or their events were lost",
     "other": "no cause was found",
 }
+_UNCOMPARED = {
+    "connect": "no connection could be made",
+    "timeout": "no answer came, or no further token, in time",
+    "http": "the answer was an error",
+    "cut": "the stream broke off",
+    "protocol": "the answer was none",
+    "server": "the pod failed while it answered",
+    "not_sent": "the run ended before",
+    "lost": "the load worker that had sent it is gone",
+    "untold": "the pod did not say how many tokens it had cached",
+}
+"""Why there is nothing to compare with a prediction, by the turn's error."""
+
 _REASONS = {
     "prefix": "its cached prefix decided",
     "load": "its load decided",
@@ -71,22 +85,22 @@ _REASONS = {
 def explain_run(rows: Sequence[TurnRecord], decisions: Mapping[str, list[Entry]]) -> Told:
     """Return what the decisions on a run's turns came to, and the worst of them."""
     found = [(row, decisions[row.request_id][-1]) for row in rows if row.request_id in decisions]
-    sentences = _sums([entry for _, entry in found])
+    sentences = _sums(found)
     if len(found) < len(rows):
         missing = len(rows) - len(found)
         sentences.append(f"{missing} of {len(rows)} turns have no decision on file")
     ranked = sorted(found, key=lambda pair: -_badness(pair[1]))[:WORST]
     worst = [_worst(row, entry) for row, entry in ranked if _badness(entry) > 0]
-    words = ("turn", "session", "pod", "why", "cause")
-    numbers = ("prompt", "predicted", "delivered", "regret")
-    grid = Grid("Where most was given away", words, numbers, worst) if worst else None
-    return Told(sentences, grid)
+    words = ("turn", "pod", "why", "cause")
+    numbers = ("prompt", "predicted", "found", "regret")
+    grid = Grid("Where most was given away", words, numbers, worst)
+    return Told(sentences, [grid] if worst else [])
 
 
 def explain_turn(row: TurnRecord, decisions: Sequence[Entry]) -> list[Told]:
     """Return what was decided on a turn, each time that it was tried."""
     return [
-        Told(_sentences(row, entry, number), _candidates(entry))
+        Told(_sentences(row, entry, number, last=entry is decisions[-1]), _tables(entry))
         for number, entry in enumerate(decisions, 1)
     ]
 
@@ -95,7 +109,6 @@ def _worst(row: TurnRecord, entry: Entry) -> list[str]:
     """Return a row of the table of the worst."""
     return [
         str(row.index),
-        f"{row.session}:{row.turn}",
         entry.pod,
         entry.reason,
         entry.cause or "–",
@@ -106,8 +119,9 @@ def _worst(row: TurnRecord, entry: Entry) -> list[str]:
     ]
 
 
-def _sums(entries: Sequence[Entry]) -> list[str]:
+def _sums(found: Sequence[tuple[TurnRecord, Entry]]) -> list[str]:
     """Return sentences about all decisions together."""
+    entries = [entry for _, entry in found]
     policies = Counter(entry.policy for entry in entries)
     told = ", ".join(f"{count} by {policy}" for policy, count in policies.most_common())
     lines = [f"{len(entries)} decisions: {told or 'none'}"]
@@ -120,11 +134,12 @@ def _sums(entries: Sequence[Entry]) -> list[str]:
             f"cached tokens: {format_number(predicted)} predicted, {format_number(delivered)} "
             f"delivered; tokens known for {format_share(exact / len(compared))} of the prompts"
         )
-        causes = Counter(entry.cause or "other" for entry in compared)
-        lines += [
-            f"  {count:6} × {cause}: {_CAUSES.get(cause, cause)}"
-            for cause, count in causes.most_common()
-        ]
+    causes: Counter[str] = Counter(entry.cause or "other" for entry in compared)
+    lines += _counted(causes, _CAUSES)
+    ends: Counter[str] = Counter(
+        row.error or "untold" for row, entry in found if entry.cached_tokens is None
+    )
+    lines += _counted(ends, _UNCOMPARED)
     regrets = [entry.regret_s for entry in entries if entry.regret_s is not None]
     if regrets:
         free = sum(regret == 0 for regret in regrets)
@@ -135,7 +150,12 @@ def _sums(entries: Sequence[Entry]) -> list[str]:
     return lines
 
 
-def _sentences(row: TurnRecord, entry: Entry, attempt: int) -> list[str]:
+def _counted(counts: Counter[str], words: Mapping[str, str]) -> list[str]:
+    """Return a line for each word and what it means, the most frequent first."""
+    return [f"  {n:6} × {word}: {words.get(word, word)}" for word, n in counts.most_common()]
+
+
+def _sentences(row: TurnRecord, entry: Entry, attempt: int, *, last: bool) -> list[str]:
     """Return what there is to say about a decision."""
     again = f" (attempt {attempt})" if attempt > 1 else ""
     lines = [
@@ -152,6 +172,7 @@ def _sentences(row: TurnRecord, entry: Entry, attempt: int) -> list[str]:
             f"{format_number(entry.predicted_tokens)} cached tokens predicted, "
             f"{format_number(entry.cached_tokens)} delivered: {cause}"
         )
+    lines += _first_token(row, entry, last=last)
     if entry.regret_s is not None:
         best = min(
             (one for one in entry.candidates if one.expected_ttft_s is not None),
@@ -166,23 +187,42 @@ def _sentences(row: TurnRecord, entry: Entry, attempt: int) -> list[str]:
     return lines
 
 
-def _candidates(entry: Entry) -> Grid:
-    """Return the table of pods and terms, the cheapest first."""
-    return Grid(
+def _first_token(row: TurnRecord, entry: Entry, *, last: bool) -> list[str]:
+    """Return when the first token was to be expected and when it came: the router's word first."""
+    chosen = next((one for one in entry.candidates if one.pod == entry.pod), None)
+    expected = None if chosen is None else chosen.expected_ttft_s
+    measured = row.ttft_s if entry.ttft_s is None and last else entry.ttft_s
+    said = [] if expected is None else [f"expected after {format_seconds(expected)}"]
+    said.append("never came" if measured is None else f"came after {format_seconds(measured)}")
+    return [f"first token: {', '.join(said)}"]
+
+
+def _tables(entry: Entry) -> list[Grid]:
+    """Return what is known of each pod, and the terms of its cost, the cheapest first."""
+    marks = ["→" if one.pod == entry.pod else "" for one in entry.candidates]
+    pods = Grid(
         "Pods that could have been chosen, the cheapest first",
-        ("", "pod", "known", "cost is made of"),
+        ("", "pod", "known"),
         ("holds", "taken for", "cost", "first token"),
-        [_option(one, one.pod == entry.pod) for one in entry.candidates],
+        [_option(mark, one) for mark, one in zip(marks, entry.candidates, strict=True)],
     )
+    terms = list(dict.fromkeys(term for one in entry.candidates for term in one.terms))
+    if not terms:
+        return [pods]
+    costs = [
+        [mark, one.pod, *(format_number(one.terms.get(term)) for term in terms)]
+        for mark, one in zip(marks, entry.candidates, strict=True)
+    ]
+    heads = [term.replace("_", " ") for term in terms]
+    return [pods, Grid("What their cost is made of", ("", "pod"), heads, costs)]
 
 
-def _option(one: Option, chosen: bool) -> list[str]:
+def _option(mark: str, one: Option) -> list[str]:
     """Return a row of the table of pods."""
     return [
-        "→" if chosen else "",
+        mark,
         one.pod,
         one.trust,
-        " ".join(f"{term} {format_number(value)}" for term, value in one.terms.items()),
         format_number(one.held_tokens),
         format_number(one.matched_tokens),
         f"{one.cost:.4g}",
