@@ -50,6 +50,9 @@ class AddedToken:
     conditional: bool
 
 
+_AT_ONCE = 512  # texts: the library's encodings take a kilobyte each, and more
+
+
 class StreamDecoder:
     """Turns token ids that come one by one into text, as vLLM's detokenizer does.
 
@@ -157,10 +160,12 @@ class Tokenizer:
         self, texts: Sequence[str], *, add_special_tokens: bool = False
     ) -> list[list[int]]:
         """Return the token ids of each of `texts`, each encoded for itself."""
-        encodings = self._backend.encode_batch_fast(
-            list(texts), add_special_tokens=add_special_tokens
-        )
-        return [encoding.ids for encoding in encodings]
+        ids: list[list[int]] = []
+        for first in range(0, len(texts), _AT_ONCE):
+            some = list(texts[first : first + _AT_ONCE])
+            encodings = self._backend.encode_batch_fast(some, add_special_tokens=add_special_tokens)
+            ids += [encoding.ids for encoding in encodings]
+        return ids
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """Return the text of `ids`; an id outside the vocabulary is passed over."""
