@@ -40,7 +40,10 @@ def _not_offered(settings: Settings) -> Alert:
             "{{ $labels.pod }} is not offered: its probes fail, or too many requests failed on it. "
             "What it has cached serves nobody, and the others compute it anew."
         ),
-        expression=f"max by (job, pod) ({gauge(router.POD_UP)}) == 0",
+        expression=(
+            f"max by (job, pod) ({gauge(router.POD_UP)}) == 0\n"
+            f"unless on (job, pod) max by (job, pod) ({gauge(router.DRAINING)}) == 1"
+        ),
         for_s=settings.windows.quick_s,
         board="Routing",
         panel="Pods offered",
