@@ -11,34 +11,29 @@ Theirs count characters, these count tokens; what is in a pod's cache is believe
 sent, as there. Ties are drawn.
 """
 
-# ruff: noqa: ARG002 - every policy is asked the same, whatever it needs to know
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from kvbench.policies.choice import cheapest, decide
 from kvbench.policies.decision import Candidate
-from kvbench.policies.prefixes import PrefixSource, RoutedPrefixes
+from kvbench.policies.prefixes import ByPrefix
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import Sequence
 
-    from kvbench.policies.decision import Decision, Outcome, PodState, Reason, RouteRequest
+    from kvbench.policies.decision import Decision, PodState, Reason, RouteRequest
 
 _MATCH = 0.3  # --cache-threshold
 _APART = 64  # --balance-abs-threshold
 _TIMES = 1.5  # --balance-rel-threshold
 
 
-class CacheAware:
+class CacheAware(ByPrefix):
     """The longest match, unless it is short or the pods are out of balance."""
 
     name = "cache_aware"
-
-    def __init__(self, rng: random.Random, prefixes: PrefixSource | None = None) -> None:
-        self._rng = rng
-        self._prefixes = prefixes or RoutedPrefixes()
 
     def choose(self, request: RouteRequest, pods: Sequence[PodState], now: float) -> Decision:
         """Apply the three rules; the cost is uncached tokens, or requests in flight."""
@@ -61,17 +56,3 @@ class CacheAware:
             return decide(self.name, cheapest(candidates, self._rng), reason, candidates)
         idle = [one for one, load in zip(candidates, loads, strict=True) if load == least]
         return decide(self.name, self._rng.choice(idle), reason, candidates)
-
-    def placed(self, request: RouteRequest, pod: str, now: float) -> None:
-        """Take the prompt for present there."""
-        self._prefixes.placed(request, pod, now)
-
-    def finished(
-        self, request: RouteRequest, decision: Decision, outcome: Outcome, now: float
-    ) -> None:
-        """Compare what was believed with what was delivered."""
-        self._prefixes.finished(request, decision, outcome)
-
-    def forget(self, pod: str) -> None:
-        """Drop what was believed of the pod."""
-        self._prefixes.forget(pod)

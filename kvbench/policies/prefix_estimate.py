@@ -5,34 +5,29 @@ than a slack of 4. Without the guard a hot prefix would keep one pod busy and th
 Where nobody has a block of the prompt, the least loaded pod gets it.
 """
 
-# ruff: noqa: ARG002 - every policy is asked the same, whatever it needs to know
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from kvbench.policies.choice import cheapest, decide
 from kvbench.policies.decision import Candidate
-from kvbench.policies.prefixes import PrefixSource, RoutedPrefixes
+from kvbench.policies.prefixes import ByPrefix
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import Sequence
 
-    from kvbench.policies.decision import Decision, Outcome, PodState, Reason, RouteRequest
+    from kvbench.policies.decision import Decision, PodState, Reason, RouteRequest
 
 _LOAD_FACTOR = 1.25
 _SLACK = 4
 _TIE = 1e-6  # weight of a request in flight against a token: it breaks ties, nothing more
 
 
-class PrefixEstimate:
+class PrefixEstimate(ByPrefix):
     """The pod with the longest beginning of the prompt, unless it is overloaded."""
 
     name = "prefix_estimate"
-
-    def __init__(self, rng: random.Random, prefixes: PrefixSource | None = None) -> None:
-        self._rng = rng
-        self._prefixes = prefixes or RoutedPrefixes()
 
     def choose(self, request: RouteRequest, pods: Sequence[PodState], now: float) -> Decision:
         """Take the longest match that is not overloaded; the cost is uncached tokens."""
@@ -56,17 +51,3 @@ class PrefixEstimate:
         chosen = cheapest(light, self._rng)
         reason: Reason = "prefix" if chosen.matched_tokens else "load"
         return decide(self.name, chosen, reason, candidates)
-
-    def placed(self, request: RouteRequest, pod: str, now: float) -> None:
-        """Take the prompt for present there."""
-        self._prefixes.placed(request, pod, now)
-
-    def finished(
-        self, request: RouteRequest, decision: Decision, outcome: Outcome, now: float
-    ) -> None:
-        """Compare what was believed with what was delivered."""
-        self._prefixes.finished(request, decision, outcome)
-
-    def forget(self, pod: str) -> None:
-        """Drop what was believed of the pod."""
-        self._prefixes.forget(pod)

@@ -11,32 +11,27 @@ share of the prompts in flight is the cache in use. Ties are drawn.
 With an exact index it is llm-d's precise scorer; without one, on estimates, its approximate one.
 """
 
-# ruff: noqa: ARG002 - every policy is asked the same, whatever it needs to know
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from kvbench.policies.choice import cheapest, decide
 from kvbench.policies.decision import Candidate
-from kvbench.policies.prefixes import PrefixSource, RoutedPrefixes
+from kvbench.policies.prefixes import ByPrefix
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import Sequence
 
-    from kvbench.policies.decision import Decision, Outcome, PodState, Reason, RouteRequest
+    from kvbench.policies.decision import Decision, PodState, Reason, RouteRequest
 
 _PREFIX, _QUEUE, _MEMORY = 3.0, 2.0, 2.0  # pkg/epp/config/loader/defaults.go, loadDefaultConfig
 
 
-class PrefixPrecise:
+class PrefixPrecise(ByPrefix):
     """The pod with the best weighted score."""
 
     name = "prefix_precise"
-
-    def __init__(self, rng: random.Random, prefixes: PrefixSource | None = None) -> None:
-        self._rng = rng
-        self._prefixes = prefixes or RoutedPrefixes()
 
     def choose(self, request: RouteRequest, pods: Sequence[PodState], now: float) -> Decision:
         """Take the best score; the terms are its three parts, weighted."""
@@ -56,17 +51,3 @@ class PrefixPrecise:
         chosen = cheapest(candidates, self._rng)
         reason: Reason = "prefix" if chosen.matched_tokens else "load"
         return decide(self.name, chosen, reason, candidates)
-
-    def placed(self, request: RouteRequest, pod: str, now: float) -> None:
-        """Take the prompt for present there."""
-        self._prefixes.placed(request, pod, now)
-
-    def finished(
-        self, request: RouteRequest, decision: Decision, outcome: Outcome, now: float
-    ) -> None:
-        """Compare what was believed with what was delivered."""
-        self._prefixes.finished(request, decision, outcome)
-
-    def forget(self, pod: str) -> None:
-        """Drop what was believed of the pod."""
-        self._prefixes.forget(pod)
