@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import AsyncExitStack, suppress
+import subprocess
+import sys
+from contextlib import AsyncExitStack, contextmanager, suppress
 from itertools import count
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from kvbench.clock import WallClock, utc
@@ -20,6 +23,8 @@ from kvbench.pod.service import PodService, fitted
 from kvbench.router.service import Router
 from kvbench.router.service import Settings as RouterSettings
 from kvbench.text.tokenizer import Tokenizer
+
+LOCUSTFILE = Path(__file__).parents[1] / "workloads" / "locustfile.py"
 
 
 def seconds():
@@ -42,6 +47,29 @@ async def ask(url, path, body):
         return await reader.read()
     finally:
         writer.close()
+
+
+def host(url):
+    """Return host:port."""
+    return urlsplit(url).netloc
+
+
+@contextmanager
+def load(folder, workload, url, port):
+    """Keep a load run of a workload (its text) against `url` going, with its metrics on `port`."""
+    (folder / "workload.yaml").write_text(workload)
+    command = [
+        *(sys.executable, "-m", "locust", "-f", str(LOCUSTFILE)),
+        *("--workload", str(folder / "workload.yaml"), "--host", url, "--headless"),
+        *("--metrics-port", str(port), "--run-dir", str(folder / "run")),
+    ]
+    with (folder / "load.log").open("w") as log:
+        generator = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
+        try:
+            yield
+        finally:
+            generator.terminate()
+            generator.wait()
 
 
 class SmallFleet(AsyncExitStack):

@@ -7,21 +7,15 @@ twentieth of the time. What arrives at a webhook is compared with what should ha
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
-from contextlib import contextmanager
-from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
-from fleets import SmallFleet, ask
+from fleets import SmallFleet, ask, host, load
 from monitoring import Watchers, free_port
 
 from kvbench.alerts.settings import Objective, Settings, Windows
 
 pytestmark = pytest.mark.stack
 
-ROOT = Path(__file__).parents[2]
 SETTINGS = Settings(
     windows=Windows().scaled(1 / 20),
     # twenty pods in one process on a busy machine: latency says nothing of them
@@ -129,29 +123,6 @@ arrival: {poisson: {rate: 2}}
 """
 
 
-def host(url):
-    """Return host:port."""
-    return urlsplit(url).netloc
-
-
-@contextmanager
-def load(folder, url, port):
-    """Keep a load run against `url` going, with its metrics on `port`."""
-    (folder / "raving.yaml").write_text(WORKLOAD)
-    command = [
-        *(sys.executable, "-m", "locust", "-f", str(ROOT / "workloads" / "locustfile.py")),
-        *("--workload", str(folder / "raving.yaml"), "--host", url, "--headless"),
-        *("--metrics-port", str(port), "--run-dir", str(folder / "run")),
-    ]
-    with (folder / "load.log").open("w") as log:
-        generator = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
-        try:
-            yield
-        finally:
-            generator.terminate()
-            generator.wait()
-
-
 async def play(folder, watchers, span_s):
     """Run all fleets for `span_s` seconds."""
     fleets = {}
@@ -167,7 +138,7 @@ async def play(folder, watchers, span_s):
         watchers.scrape("kvbench-router", {n: [host(f.router)] for n, f in fleets.items()})
         watchers.scrape("kvbench-load", {"raving": [f"127.0.0.1:{port}"]})
         acting = [group.create_task(act(fleets[name])) for name, (act, _) in FLEETS.items()]
-        with load(folder, fleets["raving"].router, port):
+        with load(folder, WORKLOAD, fleets["raving"].router, port):
             await asyncio.sleep(span_s)
         for task in acting:
             task.cancel()

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import threading
 import time
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
-from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
-from fleets import SmallFleet
+from fleets import SmallFleet, host, load
 from monitoring import Watchers, free_port, until
 
 from kvbench.alerts.settings import Settings, Windows
@@ -25,7 +20,6 @@ from kvbench.dashboards.replay import Prometheus, Span, replay
 
 pytestmark = pytest.mark.stack
 
-ROOT = Path(__file__).parents[2]
 SETTINGS = Settings(windows=Windows().scaled(1 / 20))
 BOARDS = boards(SETTINGS)
 TRAFFIC_S = 40
@@ -39,29 +33,6 @@ prefixes: [{name: p, count: 6, tokens: 400}]
 sessions: {count: 500, turns: 3, user_tokens: 60, answer_tokens: 40, think: 1}
 arrival: {poisson: {rate: 2}}
 """
-
-
-def host(url):
-    """Return host:port."""
-    return urlsplit(url).netloc
-
-
-@contextmanager
-def load(folder, url, port):
-    """Keep a load run against `url` going, with its metrics on `port`."""
-    (folder / "proof.yaml").write_text(WORKLOAD)
-    command = [
-        *(sys.executable, "-m", "locust", "-f", str(ROOT / "workloads" / "locustfile.py")),
-        *("--workload", str(folder / "proof.yaml"), "--host", url, "--headless"),
-        *("--metrics-port", str(port), "--run-dir", str(folder / "run")),
-    ]
-    with (folder / "load.log").open("w") as log:
-        generator = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
-        try:
-            yield
-        finally:
-            generator.terminate()
-            generator.wait()
 
 
 def asked(url, seconds, running):
@@ -92,7 +63,7 @@ async def watch(folder, watchers, url):
         watchers.scrape("kvbench-load", {None: [f"127.0.0.1:{port}"]})
         await asyncio.sleep(8)
         idle = await asyncio.to_thread(asked, url, 6, [])
-        with load(folder, fleet.router, port):
+        with load(folder, WORKLOAD, fleet.router, port):
             await asyncio.sleep(TRAFFIC_S)
             parts = ["pods", "exporter", "router", "load"]
             busy = await asyncio.to_thread(asked, url, TRAFFIC_S - 10, parts)
