@@ -11,7 +11,6 @@ Theirs count characters, these count tokens; what is in a pod's cache is believe
 sent, as there. Ties are drawn.
 """
 
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING

@@ -5,7 +5,6 @@ than a slack of 4. Without the guard a hot prefix would keep one pod busy and th
 Where nobody has a block of the prompt, the least loaded pod gets it.
 """
 
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING

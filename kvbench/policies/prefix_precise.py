@@ -11,7 +11,6 @@ share of the prompts in flight is the cache in use. Ties are drawn.
 With an exact index it is llm-d's precise scorer; without one, on estimates, its approximate one.
 """
 
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
