@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 import subprocess
 import sys
 import threading
@@ -180,23 +179,6 @@ def test_who_joins_late_knows_what_the_pods_hold(real_pods, tmp_path):
         found = one_by_one(url, 5)
     assert all(predicted == cached for predicted, cached in found), found
     assert found[0][1] > 0
-
-
-def test_events_that_were_dropped_are_asked_for(real_pods, tmp_path):
-    """Half of them never arrive; after the last gap is closed every prediction is right."""
-    place = f"ipc://{tmp_path}/events"
-    with (
-        lossy(endpoints(real_pods[0])[0], place, 0.5, random.Random(4)) as lost,
-        exact_router(real_pods[:1], tmp_path, heard_at=place) as url,
-    ):
-        one_by_one(url, 15)
-        assert lost[0] > 0
-        for _ in range(3):  # a loss that nothing follows is found after five seconds of silence
-            subprocess.run(["sleep", "6"], check=True)
-            wait_exact(url, 1)
-            predicted, cached = one_by_one(url, 1)[1]
-            assert predicted == cached > 0
-        assert b"event_batches_lost_total{" in get(url, "/metrics")
 
 
 def test_a_pod_that_was_restarted_is_known_to_be_empty(tmp_path):
