@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -119,11 +120,18 @@ def ask(url, messages):
         )
 
 
-def one_by_one(url, count):
-    """Ask several things, twice each with others in between; return what was predicted and got."""
+def one_by_one(url, count, about):
+    """Ask several things, twice each with others in between; return what was predicted and got.
+
+    `about` is a word of the test's own: tests share their engines, and what one of them has asked
+    is cached, and published, for all.
+    """
     found = []
     for number in [*range(count), *range(count)]:
-        texts = [f"number {number % 3}. " + "the licensee may convey " * 60, f"and {number}?"]
+        texts = [
+            f"{about} number {number % 3}. " + "the licensee may convey " * 60,
+            f"and {number}?",
+        ]
         roles = ("system", "user")
         found.append(
             ask(url, [{"role": r, "content": t} for r, t in zip(roles, texts, strict=True)])
@@ -142,7 +150,7 @@ def test_under_load_the_index_says_what_the_pods_deliver(real_pods, tmp_path):
         )  # fmt: skip
         assert ran.returncode == 0, ran.stdout + ran.stderr
         wait_exact(url, len(real_pods))
-        after = one_by_one(url, 10)
+        after = one_by_one(url, 10, "load")
     (path,) = (tmp_path / "runs").iterdir()
     folder = RunFolder.open(path)
     rows, _ = read_rows(folder)
@@ -162,11 +170,11 @@ def test_under_load_the_index_says_what_the_pods_deliver(real_pods, tmp_path):
 def test_after_a_reset_nothing_is_predicted_and_nothing_delivered(real_pods, tmp_path):
     """The engine says so with its next step; the router knows it at once."""
     with exact_router(real_pods, tmp_path, "--policy", "prefix_cost", "--seed", "3") as url:
-        one_by_one(url, 4)
+        one_by_one(url, 4, "reset")
         reset = urllib.request.Request(url + "/reset_prefix_cache", b"", method="POST")
         with urllib.request.urlopen(reset, timeout=60) as answer:
             assert json.load(answer) == {"success": True}
-        found = one_by_one(url, 6)
+        found = one_by_one(url, 6, "reset")
     assert found[0][1] == 0
     assert [predicted for predicted, _ in found[3:]] == [cached for _, cached in found[3:]]
 
@@ -174,11 +182,28 @@ def test_after_a_reset_nothing_is_predicted_and_nothing_delivered(real_pods, tmp
 def test_who_joins_late_knows_what_the_pods_hold(real_pods, tmp_path):
     """By replay, before the first request: the very first prediction is right."""
     with exact_router(real_pods, tmp_path) as url:
-        one_by_one(url, 5)
+        one_by_one(url, 5, "late")
     with exact_router(real_pods, tmp_path, "--seed", "9") as url:
-        found = one_by_one(url, 5)
+        found = one_by_one(url, 5, "late")
     assert all(predicted == cached for predicted, cached in found), found
     assert found[0][1] > 0
+
+
+def test_events_that_were_dropped_are_asked_for(real_pods, tmp_path):
+    """Half of them never arrive; after the last gap is closed every prediction is right."""
+    place = f"ipc://{tmp_path}/events"
+    with (
+        lossy(endpoints(real_pods[0])[0], place, 0.5, random.Random(4)) as lost,
+        exact_router(real_pods[:1], tmp_path, heard_at=place) as url,
+    ):
+        one_by_one(url, 15, "lossy")
+        assert lost[0] > 0
+        for _ in range(3):  # a loss that nothing follows is found after five seconds of silence
+            subprocess.run(["sleep", "6"], check=True)
+            wait_exact(url, 1)
+            predicted, cached = one_by_one(url, 1, "lossy")[1]
+            assert predicted == cached > 0
+        assert b"event_batches_lost_total{" in get(url, "/metrics")
 
 
 def test_a_pod_that_was_restarted_is_known_to_be_empty(tmp_path):
@@ -189,12 +214,13 @@ def test_a_pod_that_was_restarted_is_known_to_be_empty(tmp_path):
     with Child("first life", command, tmp_path / "first.log") as first:
         wait_healthy(first, url)
         with exact_router([url], tmp_path) as router:
-            one_by_one(router, 3)
+            one_by_one(router, 3, "restarted")
             first.stop()
             with Child("second life", command, tmp_path / "second.log") as second:
                 wait_healthy(second, url)
+                wait_healthy(second, router)  # which offers it when its next probe has come back
                 wait_exact(router, 1)
-                found = one_by_one(router, 3)
+                found = one_by_one(router, 3, "restarted")
     assert found[0] == (0, 0)
     assert all(predicted == cached for predicted, cached in found), found
     assert found[-1][1] > 0
