@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 
 def demo(
@@ -33,6 +32,8 @@ def demo(
 
       kvbench demo --policy random --policy session --policy prefix_cost
     """
+    from rich.console import Console
+
     from kvbench.cli.display import Display
     from kvbench.cli.run import tell
     from kvbench.stack.demo import demo as run_demo

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.console import Console
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from kvbench.stack.run import Outcome
 
 
@@ -89,6 +90,8 @@ def run(
     [bold]Exit codes[/bold]   0 measured · 2 your input · 3 the target failed · 4 not valid ·
     5 a gate failed · 130 interrupted, rows kept
     """
+    from rich.console import Console
+
     from kvbench.cli.display import Display
     from kvbench.records.validity import Limits
     from kvbench.stack.run import Job

@@ -8,28 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
-from rich.console import Console
-
-from kvbench.errors import InputError
-from kvbench.stack.compose import up as compose_up
-from kvbench.stack.gpus import count_gpus
-from kvbench.stack.local import LocalStack
-from kvbench.stack.process import Child, check, logs_folder
-from kvbench.stack.topology import (
-    ALERTMANAGER_PORT,
-    EXPORTER_PORT,
-    PROMETHEUS_PORT,
-    ROUTER_PORT,
-    PodSpec,
-    RouterSpec,
-    Topology,
-    VllmSpec,
-    on_gpus,
-)
-from kvbench.stack.watchers import Watchers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from rich.console import Console
+
+    from kvbench.stack.local import LocalStack
+    from kvbench.stack.process import Child
+    from kvbench.stack.topology import PodSpec, Topology, VllmSpec
 
 _SIM, _VLLM = "Simulated pods", "Real vLLM pods (--engine vllm)"
 
@@ -109,6 +96,19 @@ def up(
 
       kvbench run workloads/chat.yaml --target http://127.0.0.1:8000     (in another terminal)
     """
+    from rich.console import Console
+
+    from kvbench.stack.compose import up as compose_up
+    from kvbench.stack.gpus import count_gpus
+    from kvbench.stack.topology import (
+        ROUTER_PORT,
+        PodSpec,
+        RouterSpec,
+        Topology,
+        VllmSpec,
+        on_gpus,
+    )
+
     console = Console(highlight=False)
     if compose:
         _say(console, compose_up(Path.cwd()))
@@ -149,6 +149,8 @@ def up(
 
 def _needed(model: str | None) -> str:
     """Return the model, which real pods cannot do without."""
+    from kvbench.errors import InputError
+
     if model is None:
         raise InputError(
             "--engine vllm: expected --model, got none",
@@ -161,6 +163,11 @@ def _serve(
     console: Console, topology: Topology, port: int, *, watch: bool, usual_ports: bool
 ) -> NoReturn:
     """Start it all, say where it is, and watch over it until Ctrl-C."""
+    from kvbench.stack.local import LocalStack
+    from kvbench.stack.process import logs_folder
+    from kvbench.stack.topology import ALERTMANAGER_PORT, EXPORTER_PORT, PROMETHEUS_PORT
+    from kvbench.stack.watchers import Watchers
+
     ports = (EXPORTER_PORT, PROMETHEUS_PORT, ALERTMANAGER_PORT) if usual_ports else None
     with ExitStack() as all_of_it:
         logs = all_of_it.enter_context(logs_folder("up"))
@@ -179,6 +186,8 @@ def _serve(
 
 def _watch_over(console: Console, stack: LocalStack, watchers: Sequence[Child]) -> NoReturn:
     """Wait for Ctrl-C. A pod that ends is said, and the others go on; the last one is the end."""
+    from kvbench.stack.process import check
+
     assert stack.router is not None
     gone: set[Child] = set()
     while True:
