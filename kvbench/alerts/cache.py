@@ -8,7 +8,7 @@ from kvbench.alerts.recording import MODEL, USAGE, YOUNG, YOUNG_SHARE, Names
 from kvbench.alerts.rule import Alert, Group
 from kvbench.alerts.settings import duration
 from kvbench.metrics import exporter
-from kvbench.metrics.promql import bound, quantile, rate, ratio, total
+from kvbench.metrics.promql import increase, quantile, rate, ratio, total, within
 
 if TYPE_CHECKING:
     from kvbench.alerts.settings import Settings
@@ -173,7 +173,7 @@ def _near_window(settings: Settings) -> Alert:
     """Run into the end of the context window."""
     limits, now = settings.limits, duration(settings.windows.now_s)
     ended = total(rate(exporter.CONTEXT_RATIO, now, part="count"), FLEET_POD)
-    within = total(rate(exporter.CONTEXT_RATIO, now, bound(limits.near), "bucket"), FLEET_POD)
+    inside = within(limits.near, exporter.CONTEXT_RATIO, now, by=FLEET_POD)
     return Alert(
         name="KVBenchContextNearWindow",
         severity="warning",
@@ -184,7 +184,7 @@ def _near_window(settings: Settings) -> Alert:
             "conversation is refused or cut, and quality suffers before that."
         ),
         expression=(
-            f"1 - {ratio(within, ended)} > {limits.near_share:g}\n"
+            f"1 - {inside} > {limits.near_share:g}\n"
             f"and on ({FLEET_POD}) {ended} > {limits.guard_requests:g}"
         ),
         for_s=settings.windows.slow_s,
@@ -206,7 +206,7 @@ def _event_loss(settings: Settings) -> Alert:
             "could bring. What is known of its cache is a guess until it is reset: routing by it "
             "misses, and pool and duplication are wrong."
         ),
-        expression=f"sum by ({FLEET_POD}) (increase({exporter.EVENTS_LOST.name}[{now}])) > 0",
+        expression=f"{total(increase(exporter.EVENTS_LOST, now), FLEET_POD)} > 0",
         for_s=0,
         board=BOARD,
         panel="Trust in events",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kvbench.alerts.rule import Alert, Group
 from kvbench.alerts.settings import duration
 from kvbench.metrics import load, router
-from kvbench.metrics.promql import bound, gauge, rate, ratio, total
+from kvbench.metrics.promql import gauge, rate, ratio, total, within
 
 if TYPE_CHECKING:
     from kvbench.alerts.settings import Settings
@@ -88,7 +88,7 @@ def _template_mismatch(settings: Settings) -> Alert:
             "The router of {{ $labels.job }} counts prompts otherwise than the pods: its tokenizer "
             "or chat template is not theirs. It has given up exact routing for that model, or will."
         ),
-        expression=(f"{ratio(wrong, compared)} > {limits.mismatched:g}\nor {given_up}"),
+        expression=f"{ratio(wrong, compared)} > {limits.mismatched:g}\nor {given_up}",
         for_s=0,
         board="Routing",
         panel="Prompts counted otherwise",
@@ -121,8 +121,7 @@ def _degenerate(settings: Settings) -> Alert:
 def _run_invalid(settings: Settings) -> Alert:
     """Send turns later than planned, or not at all: the limits are those of a run's verdict."""
     now = duration(settings.windows.now_s)
-    punctual = total(rate(load.LATENESS, now, bound(LATE_S), "bucket"), "job, instance")
-    sent = total(rate(load.LATENESS, now, part="count"), "job, instance")
+    punctual = within(LATE_S, load.LATENESS, now, by="job, instance")
     lost = rate(load.FILED_TURNS, now, 'outcome=~"not_sent|lost"')
     return Alert(
         name="KVBenchRunInvalid",
@@ -133,7 +132,7 @@ def _run_invalid(settings: Settings) -> Alert:
             f"{LATE_S:g} s late, or loses turns. It measures itself: the run ends with exit code "
             "4, and its figures must not be used."
         ),
-        expression=(f"1 - {ratio(punctual, sent)} > 0.01\nor {total(lost, 'job, instance')} > 0"),
+        expression=f"1 - {punctual} > 0.01\nor {total(lost, 'job, instance')} > 0",
         for_s=0,
         board="Load run",
         panel="Lateness",

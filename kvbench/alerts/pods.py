@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kvbench.alerts.recording import MODEL, RUNNING_OR_WAITING, WAITING, YOUNG, Names
 from kvbench.alerts.rule import Alert, Group
 from kvbench.alerts.settings import duration
+from kvbench.metrics.promql import ratio
 
 if TYPE_CHECKING:
     from kvbench.alerts.settings import Settings
@@ -147,7 +148,7 @@ def _preemptions(settings: Settings) -> Alert:
             "had computed is computed again. It admits more than its cache holds."
         ),
         expression=(
-            f"{names.pod('preemptions')} / ({names.pod('first_tokens')} > 0) "
+            f"{ratio(names.pod('preemptions'), names.pod('first_tokens'))} "
             f"> {settings.limits.preempted:g}"
         ),
         for_s=settings.windows.slow_s,

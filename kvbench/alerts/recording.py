@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from kvbench.alerts.rule import Group, Recording
 from kvbench.alerts.settings import Objective, Settings, duration
 from kvbench.metrics import engines, vllm
-from kvbench.metrics.promql import bound, gauge, rate, ratio, selector, total
+from kvbench.metrics.promql import gauge, rate, ratio, resets, total, within
 
 if TYPE_CHECKING:
     from kvbench.metrics.engines import Quantity
@@ -114,7 +114,6 @@ def _pod_rates(settings: Settings, names: Names) -> tuple[Recording, ...]:
 def _pod_levels(settings: Settings, names: Names) -> tuple[Recording, ...]:
     """Return levels per pod, and which pods are young."""
     young = duration(settings.windows.young_s)
-    queried = selector(engines.QUERIES)
     present = names.pod("prompt_tokens")
     return (
         Recording(
@@ -125,7 +124,7 @@ def _pod_levels(settings: Settings, names: Names) -> tuple[Recording, ...]:
         Recording(USAGE, f"max by ({POD}) ({gauge(engines.USAGE)})"),
         Recording(
             YOUNG,
-            f"(sum by ({POD}) (resets({queried}[{young}])) > 0) * 0 + 1\n"
+            f"(sum by ({POD}) ({resets(engines.QUERIES, young)}) > 0) * 0 + 1\n"
             f"or ({present} unless {present} offset {young}) * 0 + 1\n"
             f"or {present} * 0",
         ),
@@ -161,12 +160,10 @@ def _late(
     metric: str, quantity: Quantity, objective: Objective, settings: Settings
 ) -> tuple[Recording, ...]:
     """Return the share of observations beyond the objective, for each window."""
-
-    def expression(window: str) -> str:
-        within = total(rate(quantity, window, bound(objective.seconds), "bucket"), MODEL)
-        return f"1 - {ratio(within, total(rate(quantity, window, part='count'), MODEL))}"
-
     return tuple(
-        Recording(late(metric, seconds), expression(duration(seconds)))
+        Recording(
+            late(metric, seconds),
+            f"1 - {within(objective.seconds, quantity, duration(seconds), by=MODEL)}",
+        )
         for seconds in settings.windows.burns_s
     )

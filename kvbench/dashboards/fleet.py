@@ -20,7 +20,7 @@ from kvbench.dashboards.panel import (
 )
 from kvbench.dashboards.queries import ENGINE, OURS, WINDOW, by_pod
 from kvbench.metrics import engines, exporter
-from kvbench.metrics.promql import bound, gauge, quantile, rate, ratio, total
+from kvbench.metrics.promql import gauge, quantile, rate, total, within
 
 if TYPE_CHECKING:
     from kvbench.alerts.settings import Settings
@@ -79,7 +79,6 @@ def _health() -> tuple[Panel, ...]:
 def _numbers(settings: Settings) -> tuple[Panel, ...]:
     """Return the numbers that a fleet is judged by."""
     ttft_s, share = settings.ttft.seconds, settings.ttft.share
-    within = total(rate(engines.TTFT, WINDOW, f"{ENGINE},{bound(ttft_s)}", "bucket"))
     work = queries.uncached("instance")
     return (
         number(
@@ -95,7 +94,7 @@ def _numbers(settings: Settings) -> tuple[Panel, ...]:
             f"Share of first tokens within {ttft_s:g} s, counted at a bucket's bound, so exactly. "
             f"The objective is {share:.4g}.",
             "percentunit",
-            ratio(within, queries.requests()),
+            within(ttft_s, engines.TTFT, WINDOW, ENGINE),
             width=3,
             steps=((None, RED), (1 - 2 * (1 - share), YELLOW), (share, GREEN)),
         ),

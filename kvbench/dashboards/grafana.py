@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from kvbench.alerts.rule import board_uid
 from kvbench.dashboards.panel import BLUE, Board, Panel, Place, Query, places
 from kvbench.metrics import engines, load
-from kvbench.metrics.promql import panel_id, rate, selector
+from kvbench.metrics.promql import panel_id, resets, selector
 
 with warnings.catch_warnings():
     # it recommends, at its import, a schema that Grafana calls experimental
@@ -148,7 +148,6 @@ def _variable(name: str) -> build.QueryVariable:
 
 def _annotations(board: Board) -> list[build.AnnotationQuery]:
     """Return what is marked on every time axis: alerts, restarts, and runs where they are."""
-    queried = rate(engines.QUERIES, "2m", 'job=~"$job"').replace("rate(", "resets(", 1)
     marks = [
         (
             "Alerts",
@@ -158,7 +157,8 @@ def _annotations(board: Board) -> list[build.AnnotationQuery]:
         )
     ]
     if "job" in board.variables:
-        marks.append(("Restarts", f"{queried} > 0", "orange", "{{instance}} began anew"))
+        restarts = resets(engines.QUERIES, "2m", 'job=~"$job"')
+        marks.append(("Restarts", f"{restarts} > 0", "orange", "{{instance}} began anew"))
     if "run" in board.variables:
         marks.append(("Runs", selector(load.RUN, 'run=~"$run"'), "blue", "{{run}}: {{workload}}"))
     return [

@@ -20,7 +20,7 @@ from kvbench.dashboards.panel import (
 )
 from kvbench.dashboards.queries import OURS, RUN, WINDOW, by_pod
 from kvbench.metrics import exporter
-from kvbench.metrics.promql import gauge, quantile, rate, ratio, total
+from kvbench.metrics.promql import gauge, increase, quantile, rate, ratio, total
 
 if TYPE_CHECKING:
     from kvbench.metrics.metric import Metric
@@ -147,12 +147,12 @@ def _attained() -> Panel:
 
 
 def _cold_starts() -> Panel:
-    starts = f"increase({exporter.COLD_START.name}{{{OURS}}}[{WINDOW}])"
+    starts = increase(exporter.COLD_START, WINDOW, OURS)
     return Panel(
         "Cold starts",
         "Times that a pod's cache began anew, empty: its process restarted, or it was reset.",
         "short",
-        (Query(f"sum by (pod, reason) ({starts}) > 0", "{{pod}} {{reason}}"),),
+        (Query(f"{total(starts, 'pod, reason')} > 0", "{{pod}} {{reason}}"),),
         kind="stack",
         needs="exporter",
         idle="none",
@@ -261,8 +261,8 @@ def _trust() -> Panel:
 
 
 def _events() -> Panel:
-    lost = f"increase({exporter.EVENTS_LOST.name}{{{OURS}}}[{WINDOW}])"
-    gaps = f"increase({exporter.EVENTS_GAPS.name}{{{OURS}}}[{WINDOW}])"
+    lost = total(increase(exporter.EVENTS_LOST, WINDOW, OURS))
+    gaps = total(increase(exporter.EVENTS_GAPS, WINDOW, OURS))
     return Panel(
         "Events",
         "Batches of KV events: applied per second, and gaps and losses as they happen. A gap that "
@@ -270,8 +270,8 @@ def _events() -> Panel:
         "short",
         (
             Query(total(rate(exporter.EVENTS_BATCHES, WINDOW, OURS)), "applied per second", BLUE),
-            Query(f"sum({gaps}) > 0", "gaps", YELLOW),
-            Query(f"sum({lost}) > 0", "lost for good", RED),
+            Query(f"{gaps} > 0", "gaps", YELLOW),
+            Query(f"{lost} > 0", "lost for good", RED),
         ),
         width=6,
         needs="exporter",

@@ -19,7 +19,7 @@ from kvbench.dashboards.panel import (
 )
 from kvbench.dashboards.queries import ENGINE, RUN, WINDOW, by_pod
 from kvbench.metrics import engines, load, router, vllm
-from kvbench.metrics.promql import bound, mean, quantile, rate, ratio, total
+from kvbench.metrics.promql import mean, quantile, rate, total, within
 
 if TYPE_CHECKING:
     from kvbench.alerts.settings import Objective, Settings
@@ -55,15 +55,14 @@ def _numbers(settings: Settings) -> tuple[Panel, ...]:
             steps=((None, GREEN), (limit, YELLOW), (3 * limit, RED)),
         )
 
-    def within(title: str, quantity: engines.Quantity, objective: Objective) -> Panel:
-        good = rate(quantity, WINDOW, f"{ENGINE},{bound(objective.seconds)}", "bucket")
+    def in_time(title: str, quantity: engines.Quantity, objective: Objective) -> Panel:
         share = objective.share
         return Panel(
             title,
             f"Share of observations within {objective.seconds:g} s, counted at a bucket's bound. "
             f"The objective is {share:.4g}.",
             "percentunit",
-            (Query(ratio(total(good), total(rate(quantity, WINDOW, ENGINE, "count"))), "within"),),
+            (Query(within(objective.seconds, quantity, WINDOW, ENGINE), "within"),),
             kind="stat",
             width=4,
             height=4,
@@ -74,9 +73,9 @@ def _numbers(settings: Settings) -> tuple[Panel, ...]:
     return (
         percentile("TTFT p50", 0.5, engines.TTFT, ttft.seconds),
         percentile("TTFT p99", 0.99, engines.TTFT, ttft.seconds),
-        within("First tokens in time", engines.TTFT, ttft),
+        in_time("First tokens in time", engines.TTFT, ttft),
         percentile("ITL p95", 0.95, engines.ITL, itl.seconds),
-        within("Next tokens in time", engines.ITL, itl),
+        in_time("Next tokens in time", engines.ITL, itl),
         percentile("Whole answer p95", 0.95, engines.E2E, 60),
     )
 

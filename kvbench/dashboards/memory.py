@@ -6,7 +6,7 @@ from kvbench.dashboards import queries
 from kvbench.dashboards.panel import BLUE, GREEN, RED, YELLOW, Board, Panel, Query, Row, number
 from kvbench.dashboards.queries import ENGINE, OURS, QUANTILES, RUN, WINDOW, by_pod
 from kvbench.metrics import dcgm, engines, exporter
-from kvbench.metrics.promql import bound, gauge, quantile, rate, ratio, total
+from kvbench.metrics.promql import gauge, quantile, rate, ratio, total, within
 
 
 def board(near: float) -> Board:
@@ -24,11 +24,9 @@ def board(near: float) -> Board:
     )
 
 
-def _over(near: float) -> str:
+def _over(near: float, by: str = "") -> str:
     """Return the share of requests over a share of the window."""
-    within = rate(exporter.CONTEXT_RATIO, WINDOW, f"{OURS},{bound(near)}", "bucket")
-    ended = rate(exporter.CONTEXT_RATIO, WINDOW, OURS, "count")
-    return f"1 - {ratio(total(within), total(ended))}"
+    return f"1 - {within(near, exporter.CONTEXT_RATIO, WINDOW, OURS, by)}"
 
 
 def _numbers(near: float) -> tuple[Panel, ...]:
@@ -148,13 +146,11 @@ def _context() -> Panel:
 
 
 def _near(near: float) -> Panel:
-    within = rate(exporter.CONTEXT_RATIO, WINDOW, f"{OURS},{bound(near)}", "bucket")
-    ended = rate(exporter.CONTEXT_RATIO, WINDOW, OURS, "count")
     return Panel(
         "Requests near the window",
         f"Share of the requests of each pod that use more than {near:.0%} of the window.",
         "percentunit",
-        (Query(f"1 - {ratio(total(within, 'pod'), total(ended, 'pod'))}", "{{pod}}"),),
+        (Query(_over(near, "pod"), "{{pod}}"),),
         needs="exporter",
     )
 

@@ -79,7 +79,7 @@ def _numbers() -> tuple[Panel, ...]:
             "Attempts that failed",
             "Of all requests; most are made again on another pod before anybody notices.",
             "percentunit",
-            f"({failed} or {asked} * 0) / ({asked} > 0)",
+            ratio(f"({failed} or {asked} * 0)", asked),
             needs="router",
             steps=((None, GREEN), (0.001, YELLOW), (0.01, RED)),
         ),
@@ -135,7 +135,7 @@ def _error() -> Panel:
         "Predicted less delivered, as a share of the prompt tokens. Over 0: the pod has less than "
         "the router believes (evicted, restarted, lost events). Under 0: more.",
         "percentunit",
-        (Query(f"({predicted} - {delivered}) / ({prompt} > 0)", "{{pod}}"),),
+        (Query(ratio(f"({predicted} - {delivered})", prompt), "{{pod}}"),),
         needs="router",
         least=None,
     )
@@ -247,20 +247,14 @@ def _index() -> Panel:
 
 
 def _mismatch() -> Panel:
-    wrong = rate(router.MISCOUNTED, WINDOW, RUN)
+    wrong = total(rate(router.MISCOUNTED, WINDOW, RUN))
+    compared = total(rate(router.PREDICTIONS, WINDOW, RUN))
     return Panel(
         "Prompts counted otherwise",
         "Share of answers whose prompt the pod counted otherwise than the router: another "
         "tokenizer or chat template. Exact routing is given up for such a model.",
         "percentunit",
-        (
-            Query(
-                f"({total(wrong)} or {total(rate(router.PREDICTIONS, WINDOW, RUN))} * 0) "
-                f"/ ({total(rate(router.PREDICTIONS, WINDOW, RUN))} > 0)",
-                "counted otherwise",
-                RED,
-            ),
-        ),
+        (Query(ratio(f"({wrong} or {compared} * 0)", compared), "counted otherwise", RED),),
         needs="router",
         idle="nothing compared",
         quiet=True,

@@ -2,8 +2,9 @@
 
 Rules, each of which somebody's dashboard breaks:
 
-- A counter is read through `rate` alone, a histogram through its buckets, its count or its sum;
-  asking for anything else is an assertion here and not an empty panel later.
+- A counter is read through `rate`, `increase` or `resets`, a histogram through the rate of its
+  buckets, its count or its sum; asking for anything else is an assertion here and not an empty
+  panel later.
 - A ratio divides sums by sums, never averages ratios, and says nothing where there was no traffic:
   `x / (y > 0)`. Quantiles drop the NaN of an idle histogram by `>= 0`, which NaN is not.
 - A quantile is taken of summed buckets; quantiles are never averaged.
@@ -59,6 +60,18 @@ def rate(what: Series, window: str, matchers: str = "", part: str = "") -> str:
     return f"rate({selector(what, matchers, f'_{part}' if part else '')}[{window}])"
 
 
+def increase(what: Series, window: str, matchers: str = "") -> str:
+    """Return by how much a counter grew over a window."""
+    assert what.kind == "counter", what
+    return f"increase({selector(what, matchers)}[{window}])"
+
+
+def resets(what: Series, window: str, matchers: str = "") -> str:
+    """Return how often a counter began anew within a window."""
+    assert what.kind == "counter", what
+    return f"resets({selector(what, matchers)}[{window}])"
+
+
 def total(expression: str, by: str = "") -> str:
     """Return the sum of an expression, by labels ("job, pod") if given."""
     return f"sum by ({by}) ({expression})" if by else f"sum({expression})"
@@ -80,6 +93,15 @@ def mean(what: Series, window: str, matchers: str = "", by: str = "") -> str:
     """Return the mean of what a histogram observed, absent where that is nothing."""
     return ratio(
         total(rate(what, window, matchers, "sum"), by),
+        total(rate(what, window, matchers, "count"), by),
+    )
+
+
+def within(most: float, what: Series, window: str, matchers: str = "", by: str = "") -> str:
+    """Return the share of a histogram's observations that are at most `most`, a bucket's bound."""
+    inside = f"{matchers},{bound(most)}" if matchers else bound(most)
+    return ratio(
+        total(rate(what, window, inside, "bucket"), by),
         total(rate(what, window, matchers, "count"), by),
     )
 

@@ -5,7 +5,19 @@ from __future__ import annotations
 import pytest
 
 from kvbench.metrics import engines, router, vllm
-from kvbench.metrics.promql import bound, gauge, mean, panel_id, quantile, rate, ratio, selector
+from kvbench.metrics.promql import (
+    bound,
+    gauge,
+    increase,
+    mean,
+    panel_id,
+    quantile,
+    rate,
+    ratio,
+    resets,
+    selector,
+    within,
+)
 
 
 def test_one_name_is_selected_plainly_and_several_by_one_matcher():
@@ -25,6 +37,26 @@ def test_a_rate_is_of_a_counter_or_of_a_part_of_a_histogram():
             wrong()
     with pytest.raises(AssertionError):
         gauge(vllm.PREEMPTIONS)
+
+
+def test_what_grows_and_begins_anew_is_a_counter():
+    """With the assertion that a rate has."""
+    assert increase(vllm.PREEMPTIONS, "5m") == "increase(vllm:num_preemptions_total[5m])"
+    assert resets(vllm.PREEMPTIONS, "5m", 'job="x"') == (
+        'resets(vllm:num_preemptions_total{job="x"}[5m])'
+    )
+    for of in (increase, resets):
+        with pytest.raises(AssertionError):
+            of(router.POD_UP, "5m")
+
+
+def test_a_share_within_a_bound_is_counted_at_its_bucket():
+    """Over all observations of the same series."""
+    assert within(0.25, vllm.TTFT, "5m", 'job="x"', "instance") == (
+        "sum by (instance) (rate(vllm:time_to_first_token_seconds_bucket"
+        '{job="x",le=~"0\\\\.25"}[5m])) / '
+        '(sum by (instance) (rate(vllm:time_to_first_token_seconds_count{job="x"}[5m])) > 0)'
+    )
 
 
 def test_a_ratio_is_absent_where_there_is_nothing_to_divide_by():
