@@ -121,13 +121,13 @@ def _causes() -> Panel:
 
 
 def _by_pod() -> Panel:
-    panel = by_pod(
+    return by_pod(
         "Hit rate by pod",
         "Share of prompt tokens found, by pod. A pod that has just started begins at the bottom.",
         "percentunit",
         queries.hit_rate("instance"),
+        most=1,
     )
-    return Panel(panel.title, panel.description, panel.unit, panel.queries, most=1)
 
 
 def _attained() -> Panel:

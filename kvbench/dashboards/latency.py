@@ -16,6 +16,7 @@ from kvbench.dashboards.panel import (
     Panel,
     Query,
     Row,
+    number,
 )
 from kvbench.dashboards.queries import ENGINE, RUN, WINDOW, by_pod
 from kvbench.metrics import engines, load, router, vllm
@@ -44,14 +45,11 @@ def _numbers(settings: Settings) -> tuple[Panel, ...]:
     """Return percentiles, and the share within each objective."""
 
     def percentile(title: str, share: float, quantity: engines.Quantity, limit: float) -> Panel:
-        return Panel(
+        return number(
             title,
             f"{share:.0%} of all observations were faster, over all chosen pods together.",
             "s",
-            (Query(quantile(share, quantity, WINDOW, ENGINE), title),),
-            kind="stat",
-            width=4,
-            height=4,
+            quantile(share, quantity, WINDOW, ENGINE),
             steps=((None, GREEN), (limit, YELLOW), (3 * limit, RED)),
         )
 

@@ -43,6 +43,14 @@ def _percentile(share: float, metric: Metric) -> str:
     return f"histogram_quantile({share:g}, {_sum(metric, part='bucket', by='le')}) >= 0"
 
 
+def _percentiles(metric: Metric) -> tuple[Query, ...]:
+    """Return the percentiles that latencies are shown at."""
+    return tuple(
+        Query(_percentile(share, metric), f"p{share * 100:g}", colour)
+        for share, colour in QUANTILES
+    )
+
+
 def _hit_rate() -> str:
     """Return the share of prompt tokens that was cached."""
     return ratio(_sum(load.CACHED_TOKENS), _sum(load.PROMPT_TOKENS))
@@ -150,10 +158,7 @@ def _lateness() -> Panel:
         "Lateness",
         "How much later than planned turns were sent. p99 over 0.1 s makes the run invalid.",
         "s",
-        tuple(
-            Query(_percentile(share, load.LATENESS), f"p{share * 100:g}", colour)
-            for share, colour in QUANTILES
-        ),
+        _percentiles(load.LATENESS),
         width=6,
         needs="load",
         idle="no run",
@@ -194,10 +199,7 @@ def _ttft() -> Panel:
         "From a turn's actual send to its first token of any kind. Turns that failed are not in "
         "it: see the outcomes.",
         "s",
-        tuple(
-            Query(_percentile(share, load.TTFT), f"p{share * 100:g}", colour)
-            for share, colour in QUANTILES
-        ),
+        _percentiles(load.TTFT),
         needs="load",
         idle="no run",
     )
@@ -208,10 +210,7 @@ def _itl() -> Panel:
         "Time between chunks",
         "Between the arrivals of two chunks of an answer.",
         "s",
-        tuple(
-            Query(_percentile(share, load.ITL), f"p{share * 100:g}", colour)
-            for share, colour in QUANTILES
-        ),
+        _percentiles(load.ITL),
         needs="load",
         idle="no run",
     )

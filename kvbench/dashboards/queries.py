@@ -77,7 +77,7 @@ def percentiles(quantity: engines.Quantity) -> tuple[Query, ...]:
     return (*curves, Query(mean(quantity, WINDOW, ENGINE), "mean", GREY, dashed=True))
 
 
-def hit_rate_and_ceiling(width: int = 12, height: int = 8) -> Panel:
+def hit_rate_and_ceiling() -> Panel:
     """Return the panel that the whole of kvbench is about."""
     return Panel(
         "Hit rate and its ceiling",
@@ -89,18 +89,19 @@ def hit_rate_and_ceiling(width: int = 12, height: int = 8) -> Panel:
             Query(hit_rate(), "found", GREEN),
             Query(attainable_rate(), "attainable", GREY, dashed=True),
         ),
-        width=width,
-        height=height,
+        width=12,
         most=1,
     )
 
 
-def by_pod(title: str, description: str, unit: str, expression: str, width: int = 8) -> Panel:
+def by_pod(
+    title: str, description: str, unit: str, expression: str, most: float | None = None
+) -> Panel:
     """Return curves of an expression by pod."""
-    return Panel(title, description, unit, (Query(expression, "{{instance}}"),), width=width)
+    return Panel(title, description, unit, (Query(expression, "{{instance}}"),), most=most)
 
 
-def usage(width: int = 8) -> Panel:
+def usage() -> Panel:
     """Return how much of the cache requests reference."""
     return Panel(
         "KV cache in use",
@@ -109,20 +110,18 @@ def usage(width: int = 8) -> Panel:
         "requests wait or preempt each other.",
         "percentunit",
         (Query(f"max by (instance) ({gauge(engines.USAGE, ENGINE)})", "{{instance}}"),),
-        width=width,
         most=1,
         idle="no pods",
     )
 
 
-def headroom(width: int = 8) -> Panel:
+def headroom() -> Panel:
     """Return how many tokens further requests may take."""
     return Panel(
         "Headroom",
         "Tokens that further requests can take on each pod before one waits.",
         "short",
         (Query(total(gauge(exporter.HEADROOM_TOKENS, OURS), "pod"), "{{pod}}"),),
-        width=width,
         needs="exporter",
         idle="no exporter",
     )

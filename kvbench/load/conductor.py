@@ -34,6 +34,7 @@ import msgspec
 from kvbench.clock import WallClock, utc
 from kvbench.errors import InputError, InvalidMeasurementError, KvbenchError
 from kvbench.load.live import Live
+from kvbench.load.preparation import plan_of
 from kvbench.load.run import Result
 from kvbench.load.settings import OPTIONS, Settings
 from kvbench.load.shipping import MARK, Parcel, receive
@@ -41,7 +42,7 @@ from kvbench.load.tally import Tally
 from kvbench.records.manifest import Manifest
 from kvbench.records.run import RunFolder
 from kvbench.records.warm import refuse_warm
-from kvbench.workload.load import fingerprint, load_plan
+from kvbench.workload.load import fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -96,9 +97,7 @@ class Conductor:
         self.exit_code = 0
         try:
             settings = Settings.parse(self._environment.host, self._options())
-            source = settings.workload or settings.trace
-            assert source is not None
-            sha256 = fingerprint(source)
+            sha256 = fingerprint(settings.source)
             self.folder = folder = self._folder(settings)
             mark = _mark(folder)
         except KvbenchError as error:
@@ -106,7 +105,7 @@ class Conductor:
             self._complain(error.message, error.exit_code, error.hint)
             self._greenlet = gevent.spawn(self._leave)
             return
-        self.live.begin(folder.id, source.stem, settings.host)
+        self.live.begin(folder.id, settings.source.stem, settings.host)
         owned = not folder.manifest_path.exists()
         workers = self._workers()
         for number, worker in enumerate(workers):
@@ -232,13 +231,7 @@ class Conductor:
             return
         from kvbench.records.lost import write_lost  # noqa: PLC0415 - as in _end
 
-        plan = load_plan(
-            settings.workload,
-            settings.trace,
-            seed=settings.seed,
-            limit=settings.limit,
-            speed=settings.speed,
-        )
+        plan = plan_of(settings)
         for worker in self._lost:
             number = workers.index(worker)
             count = write_lost(folder, plan, number, len(workers))

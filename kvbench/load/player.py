@@ -189,12 +189,10 @@ def _check_source(settings: Settings, sha256: str) -> None:
     Raises:
         InputError: The file here is not the file there.
     """
-    source = settings.workload or settings.trace
-    assert source is not None
-    if fingerprint(source) != sha256:
+    if fingerprint(settings.source) != sha256:
         raise InputError(
             "is not the master's file of that name",
-            where=str(source),
+            where=str(settings.source),
             hint="copy it to all machines: every worker makes the plan itself",
         )
 

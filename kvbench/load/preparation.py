@@ -53,19 +53,28 @@ class Prepared:
     tokenizer: str
 
 
-def prepare(settings: Settings) -> Prepared:
-    """Make the plan and find its ceiling.
+def plan_of(settings: Settings) -> Plan:
+    """Return the whole plan of a run, which every process makes itself.
 
     Raises:
-        InputError: The workload, the trace or the tokenizer is wrong.
+        InputError: The workload or the trace is wrong.
     """
-    plan = load_plan(
+    return load_plan(
         settings.workload,
         settings.trace,
         seed=settings.seed,
         limit=settings.limit,
         speed=settings.speed,
     )
+
+
+def prepare(settings: Settings) -> Prepared:
+    """Make the plan and find its ceiling.
+
+    Raises:
+        InputError: The workload, the trace or the tokenizer is wrong.
+    """
+    plan = plan_of(settings)
     tokenizer = Tokenizer.load(settings.tokenizer)
     renderer = Renderer(plan, tokenizer)
     top = ceiling(plan, renderer, settings.block_size)
@@ -154,8 +163,7 @@ class _Models(msgspec.Struct):
 def manifest(settings: Settings, prepared: Prepared, model: str, command: list[str]) -> Manifest:
     """Return the manifest of a run that Locust was started for by hand."""
     plan = prepared.plan
-    source = settings.workload or settings.trace
-    assert source is not None
+    source = settings.source
     return Manifest(
         kvbench_version=__version__,
         created=utc().isoformat(),

@@ -146,6 +146,13 @@ class Settings:
             api_key_file=given.path("api_key_file"),
         )
 
+    @property
+    def source(self) -> Path:
+        """The workload or the trace: one of them is there."""
+        source = self.workload or self.trace
+        assert source is not None
+        return source
+
     def key(self, environ: Mapping[str, str] = os.environ) -> str | None:
         """Return the key for the target, if there is one; it is never part of a message.
 
