@@ -8,11 +8,15 @@
 | `GET /decisions?since=N` | those whose requests ended after the N-th that did, in that order |
 | `GET /decisions/ID` | those on the request of that id |
 | `GET /metrics` | the router's part of the metric catalogue |
+
+At most 1000 decisions are shown at once. A number in the query that is none, or out of bounds, is
+refused: what would stand in its place is not what was asked for.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
@@ -30,7 +34,7 @@ if TYPE_CHECKING:
     from kvbench.router.fleet import Fleet
 
 _SHOWN = 100
-_MOST_SHOWN = 1000
+_BOUNDS = {"limit": (1, 1000), "since": (0, 10**15 - 1)}
 
 
 class Pages:
@@ -66,10 +70,7 @@ class Pages:
             case "/pods":
                 answer_json(exchange, {"pods": self.pods()})
             case "/decisions":
-                journal, since = fleet.account.journal, _number(exchange, "since")
-                most = min(_number(exchange, "limit") or _SHOWN, _MOST_SHOWN)
-                entries = journal.latest(most) if since is None else journal.since(since, most)
-                answer_json(exchange, {"decisions": entries, "ended": journal.count})
+                self._decisions(exchange)
             case path if path.startswith("/decisions/"):
                 found = fleet.account.journal.of(path.removeprefix("/decisions/"))
                 if found:
@@ -82,6 +83,21 @@ class Pages:
             case _:
                 return False
         return True
+
+    def _decisions(self, exchange: Exchange) -> None:
+        """Answer with the decisions that a query asks for."""
+        journal, asked = self._fleet.account.journal, {"limit": _SHOWN, "since": -1}
+        query = parse_qs(exchange.request.query, keep_blank_values=True)
+        for name, (least, most) in _BOUNDS.items():
+            for text in query.get(name, ()):
+                if not re.fullmatch(r"[0-9]{1,15}", text) or not least <= int(text) <= most:
+                    message = f"{name}: expected a number from {least} to {most}, got {text[:40]!r}"
+                    self.refuse(exchange, HTTPStatus.BAD_REQUEST, message, name)
+                    return
+                asked[name] = int(text)
+        since, most = asked["since"], asked["limit"]
+        entries = journal.latest(most) if since < 0 else journal.since(since, most)
+        answer_json(exchange, {"decisions": entries, "ended": journal.count})
 
     def pods(self) -> list[dict[str, object]]:
         """Return what is known of each pod."""
@@ -142,12 +158,6 @@ class Pages:
             if answer.status != HTTPStatus.OK
         )
         self.refuse(exchange, HTTPStatus.BAD_GATEWAY, f"Not every pod was reset: {troubles}.")
-
-
-def _number(exchange: Exchange, name: str) -> int | None:
-    """Return a number in the query, None if it is not there or is none."""
-    value = parse_qs(exchange.request.query).get(name, [""])[0]
-    return int(value) if value.isdecimal() and len(value) < 16 else None
 
 
 def _agrees(answer: Answer) -> bool:

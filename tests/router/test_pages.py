@@ -1,0 +1,58 @@
+"""What the router answers itself."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from router.fakes import CHAT, House, ask, chat, fine, run
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("limit=abc", "limit: expected a number from 1 to 1000, got 'abc'"),
+        ("limit=-5", "limit: expected a number from 1 to 1000, got '-5'"),
+        ("limit=0", "limit: expected a number from 1 to 1000, got '0'"),
+        ("limit=1001", "limit: expected a number from 1 to 1000, got '1001'"),
+        ("limit=", "limit: expected a number from 1 to 1000, got ''"),
+        ("limit=5&limit=x", "limit: expected a number from 1 to 1000, got 'x'"),
+        ("limit=%D9%A3", "limit: expected a number from 1 to 1000, got '٣'"),
+        ("since=x&limit=5", "since: expected a number from 0 to 999999999999999, got 'x'"),
+        ("since=" + "9" * 5000, "got '" + "9" * 40 + "'"),
+    ],
+)
+def test_a_number_in_a_query_that_is_none_is_refused_and_named(query, words):
+    """400 in the form of OpenAI's errors, with the value; the limit is not guessed."""
+
+    async def case():
+        async with House(fine) as house:
+            reply = await ask(house.url, "GET", f"/decisions?{query}")
+            error = json.loads(reply.body)["error"]
+            assert (reply.status, error["type"], error["code"]) == (400, "BadRequestError", 400)
+            assert error["message"].endswith(words)
+            assert error["param"] in {"limit", "since"}
+            assert error["message"].startswith(f"{error['param']}: expected a number")
+
+    run(case)
+
+
+def test_numbers_within_bounds_are_taken():
+    """The least and the most of each; what else stands in the query is nobody's concern."""
+
+    async def case():
+        async with House(fine) as house:
+            for text in ("one", "two", "three"):
+                await ask(house.url, "POST", CHAT, chat(text))
+            for query, count in (
+                ("", 3),
+                ("?limit=1", 1),
+                ("?limit=1000&x=y", 3),
+                ("?since=0", 3),
+                ("?since=2&limit=1000", 1),
+                ("?since=999999999999999", 0),
+            ):
+                reply = await ask(house.url, "GET", f"/decisions{query}")
+                assert (reply.status, len(json.loads(reply.body)["decisions"])) == (200, count)
+
+    run(case)
