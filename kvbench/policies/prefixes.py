@@ -6,9 +6,10 @@ the least recently used of too many, or too old. Its keys are the router's own; 
 
 Theory. Keys are a chain: a block's key stands for the whole prefix that ends with it. Touching a
 prompt refreshes its blocks from the last to the first, so a block is never older than one that
-follows it, and the oldest to go is the end of some chain, never its middle. Therefore what a pod
-holds of a chain is always a beginning of it, and the longest match is found by bisection: a prompt
-of 512 blocks costs ten look-ups a pod.
+follows it, and the oldest to go is the end of some chain, never its middle. Therefore blocks are
+kept in runs, each of blocks that were last asked for together, in a tree whose oldest run is a
+leaf; and since equal keys mean equal beginnings, how far a prompt goes along a run is found by
+bisection. So a prompt costs a few comparisons for each run that it passes, however long it is.
 
 The size of a pod's cache is not known here, so it is learned: a pod that delivers less than was
 believed has evicted what was taken for present, so 5 % of what is remembered of it is dropped, the
@@ -18,6 +19,7 @@ oldest, and that is the new bound. Each belief that holds lets the bound grow by
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Protocol
 
@@ -103,7 +105,9 @@ class RoutedPrefixes:
         most = max(request.prompt_tokens - 1, 0)
         fresh = now - self._ttl_s
         return [
-            min(self._matched_blocks(blocks, pod, fresh) * request.block_tokens, most)
+            0
+            if (held := self._pods.get(pod)) is None
+            else min(held.matched(blocks, fresh) * request.block_tokens, most)
             for pod in pods
         ]
 
@@ -129,7 +133,7 @@ class RoutedPrefixes:
             return
         cached = outcome.cached_tokens * request.prompt_tokens / outcome.prompt_tokens
         if cached < 0.9 * decision.matched_tokens - 2 * request.block_tokens:
-            held.bound(max(len(held.stamps) * 19 // 20, 1))
+            held.bound(max(held.size * 19 // 20, 1))
         else:
             held.bound(min(held.capacity + held.capacity // 256 + 1, self._capacity))
 
@@ -139,50 +143,121 @@ class RoutedPrefixes:
 
     def size(self) -> int:
         """Return how many blocks are remembered, over all pods."""
-        return sum(len(held.stamps) for held in self._pods.values())
+        return sum(held.size for held in self._pods.values())
 
-    def _matched_blocks(self, blocks: Sequence[int], pod: str, fresh: float) -> int:
-        held = self._pods.get(pod)
-        if held is None:
-            return 0
-        stamps = held.stamps
-        if stamps.get(blocks[0], -math.inf) < fresh:
-            return 0
-        low, high = 1, len(blocks)
-        while low < high:
-            middle = (low + high + 1) // 2
-            if stamps.get(blocks[middle - 1], -math.inf) >= fresh:
-                low = middle
-            else:
-                high = middle - 1
-        return low
+
+class _Run:
+    """Blocks that follow on one another and were last asked for together.
+
+    Attributes:
+        blocks: Their keys; never none.
+        parent: The run whose last block comes before them.
+        at: When they were last asked for.
+        children: The runs that follow, by their first key.
+    """
+
+    __slots__ = ("at", "blocks", "children", "parent")
+
+    def __init__(self, blocks: Sequence[int], parent: _Run | None, at: float) -> None:
+        self.blocks = blocks
+        self.parent = parent
+        self.at = at
+        self.children: dict[int, _Run] = {}
 
 
 class _Held:
-    """The blocks of one pod: when each was last asked for, least recently first."""
+    """The blocks of one pod, as a tree of runs; the least recently used run is always a leaf.
 
-    __slots__ = ("capacity", "stamps")
+    Attributes:
+        capacity: Most blocks that are kept.
+        size: How many there are.
+    """
+
+    __slots__ = ("_root", "_runs", "capacity", "size")
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
-        self.stamps: OrderedDict[int, float] = OrderedDict()
+        self.size = 0
+        self._root = _Run((), None, math.inf)
+        self._runs: OrderedDict[_Run, None] = OrderedDict()  # least recently used first
+
+    def matched(self, blocks: Sequence[int], fresh: float) -> int:
+        """Return how many of `blocks`, from the first, were asked for at `fresh` or later."""
+        run, found = self._root.children.get(blocks[0]), 0
+        while run is not None and run.at >= fresh:
+            same = _same(run.blocks, blocks, found)
+            found += same
+            if same < len(run.blocks) or found == len(blocks):
+                break
+            run = run.children.get(blocks[found])
+        return found
 
     def touch(self, blocks: Sequence[int], now: float) -> None:
         """Make `blocks` the most recent, the first of them last; keep within capacity."""
-        stamps = self.stamps
-        for block in reversed(blocks[: self.capacity]):
-            stamps[block] = now
-            stamps.move_to_end(block)
+        path, run, found = [], self._root, 0
+        blocks = blocks[: self.capacity]
+        while found < len(blocks):
+            child = run.children.get(blocks[found])
+            if child is None:
+                run = self._grow(run, blocks[found:])
+                found = len(blocks)
+            else:
+                same = _same(child.blocks, blocks, found)
+                run = child if same == len(child.blocks) else self._split(child, same)
+                found += same
+            path.append(run)
+        for run in reversed(path):
+            run.at = now
+            self._runs.move_to_end(run)
         self.bound(self.capacity)
+
+    def _grow(self, run: _Run, blocks: Sequence[int]) -> _Run:
+        """Add blocks behind a run; return the run that has them: that one, if it was a leaf."""
+        self.size += len(blocks)
+        if run.blocks and not run.children:
+            run.blocks = (*run.blocks, *blocks)
+            return run
+        child = run.children[blocks[0]] = _Run(blocks, run, 0.0)
+        self._runs[child] = None
+        return child
+
+    def _split(self, run: _Run, at: int) -> _Run:
+        """Cut a run in two; return the front, a new one."""
+        parent = run.parent
+        assert parent is not None
+        front = _Run(run.blocks[:at], parent, run.at)
+        run.blocks, run.parent = run.blocks[at:], front
+        parent.children[front.blocks[0]] = front
+        front.children[run.blocks[0]] = run
+        self._runs[front] = None
+        return front
 
     def bound(self, capacity: int) -> None:
         """Keep at most `capacity` blocks, from now on."""
         self.capacity = capacity
-        while len(self.stamps) > capacity:
-            self.stamps.popitem(last=False)
+        while self.size > capacity:
+            self._cut(next(iter(self._runs)), self.size - capacity)
 
     def drop(self, before: float) -> None:
         """Forget what was last asked for before that moment."""
-        stamps = self.stamps
-        while stamps and next(iter(stamps.values())) < before:
-            stamps.popitem(last=False)
+        while self._runs and (oldest := next(iter(self._runs))).at < before:
+            self._cut(oldest, len(oldest.blocks))
+
+    def _cut(self, leaf: _Run, most: int) -> None:
+        """Forget the last blocks of a leaf."""
+        kept = max(len(leaf.blocks) - most, 0)
+        self.size -= len(leaf.blocks) - kept
+        if kept:
+            leaf.blocks = leaf.blocks[:kept]
+            return
+        assert leaf.parent is not None
+        del leaf.parent.children[leaf.blocks[0]]
+        del self._runs[leaf]
+
+
+def _same(run: Sequence[int], blocks: Sequence[int], start: int) -> int:
+    """Return how many keys of `run` are those of `blocks` from `start`, given that the first is."""
+    most = min(len(run), len(blocks) - start)
+    if run[most - 1] == blocks[start + most - 1]:
+        return most
+    return bisect_left(range(most), x=True, key=lambda at: run[at] != blocks[start + at])

@@ -101,26 +101,73 @@ def test_an_estimate_of_tokens_that_is_off_is_not_taken_for_an_eviction():
     assert index.size() == 4
 
 
-@given(
-    placements=st.lists(
-        st.tuples(st.lists(st.integers(0, 2), max_size=8), st.integers(0, 30)), max_size=30
-    ),
-    asked=st.lists(st.integers(0, 2), max_size=8),
-    capacity=st.integers(1, 12),
+class Plain:
+    """What `RoutedPrefixes` remembers of one pod, block by block: the least recently used go."""
+
+    def __init__(self, capacity: int, ttl_s: float) -> None:
+        self.capacity, self.ttl_s = capacity, ttl_s
+        self.stamps: dict[int, float] = {}
+
+    def placed(self, blocks: tuple[int, ...], now: float) -> None:
+        """Make each block the most recent, the first last."""
+        for block in reversed(blocks[: self.capacity]):
+            self.stamps.pop(block, None)
+            self.stamps[block] = now
+        self.bound(self.capacity)
+        self.stamps = {b: at for b, at in self.stamps.items() if at >= now - self.ttl_s}
+
+    def bound(self, capacity: int) -> None:
+        """Keep the last so many."""
+        self.capacity = capacity
+        surplus = max(len(self.stamps) - capacity, 0)
+        self.stamps = dict(list(self.stamps.items())[surplus:])
+
+    def matched(self, blocks: tuple[int, ...], now: float) -> int:
+        """Walk."""
+        fresh = now - self.ttl_s
+        return sum(1 for _ in takewhile(lambda b: self.stamps.get(b, -1e9) >= fresh, blocks))
+
+
+chains = st.lists(st.integers(0, 2), max_size=8)
+steps = st.one_of(
+    st.tuples(st.just("placed"), chains, st.integers(0, 30)),
+    st.tuples(st.just("asked"), chains, st.integers(0, 30)),
+    st.tuples(st.just("fell short"), chains, st.just(0)),
 )
-def test_bisection_finds_what_walking_finds_and_memory_is_bounded(placements, asked, capacity):
-    """What a pod holds of a chain is a beginning of it, after any history."""
-    index = RoutedPrefixes(capacity=capacity, ttl_s=20)
+
+
+@given(history=st.lists(steps, max_size=40), capacity=st.integers(1, 12))
+def test_runs_of_blocks_remember_what_block_by_block_would_be_remembered(history, capacity):
+    """After any history, in any capacity: the same blocks, found by bisection as by walking."""
+    index, plain = RoutedPrefixes(capacity=capacity, ttl_s=20), Plain(capacity, 20)
     now = 0.0
-    for names, pause in placements:
+    index.placed(request(), "a", now)
+    for step, names, pause in history:
         now += pause
-        index.placed(request(*names), "a", now)
-        assert index.size() <= capacity
+        wanted = request(*names)
+        if step == "placed":
+            index.placed(wanted, "a", now)
+            plain.placed(wanted.blocks, now)
+        elif step == "asked":
+            assert index.matched_tokens(wanted, ["a"], now) == [
+                10 * plain.matched(wanted.blocks, now)
+            ]
+        else:
+            index.finished(request(1, 2, 3, 4), decided(40), Outcome(None, 45, 0))
+            plain.bound(max(len(plain.stamps) * 19 // 20, 1))
+        assert index.size() == len(plain.stamps) <= capacity
 
-    stamps = index._pods["a"].stamps if placements else {}
-    wanted = request(*asked)
-    walked = sum(
-        1 for _ in takewhile(lambda block: stamps.get(block, -1e9) >= now - 20, wanted.blocks)
-    )
 
-    assert index.matched_tokens(wanted, ["a"], now) == [walked * 10]
+def test_a_conversation_of_many_turns_stays_one_run_until_another_leaves_it():
+    """So what a turn costs does not grow with the turns before it."""
+    index = RoutedPrefixes()
+    for turn in range(1, 50):
+        index.placed(request(*range(turn)), "a", now=float(turn))
+    held = index._pods["a"]
+    assert (held.size, len(held._runs)) == (49, 1)
+
+    index.placed(request(*range(20), 99), "a", now=50.0)
+
+    assert (held.size, len(held._runs)) == (50, 3)
+    assert index.matched_tokens(request(*range(49)), ["a"], now=50.0) == [490]
+    assert index.matched_tokens(request(*range(20), 99), ["a"], now=50.0) == [210]
