@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Sequence
 
-    from kvbench.policies.decision import Outcome, PodState, Reason, RouteRequest
+    from kvbench.policies.decision import Outcome, PodState, RouteRequest
 
 
 # Played in virtual time, half to twice these values do about as well.
@@ -56,39 +56,55 @@ _COLDEST = 0.1  # a new pod's age, as a share of that, is at least this
 _LARGE = 1e9
 
 
-class _Row(msgspec.Struct, frozen=True, gc=False):
-    """What spoke for and against a pod."""
-
-    pod: str
-    matched_tokens: int
-    waiting: int
-    in_flight: int
-    weight: float  # of an uncached token, but for those in flight
-
-
 class _Table(msgspec.Struct, frozen=True):
-    """The candidates of a decision, made when somebody looks."""
+    """The candidates of a decision, made when somebody looks: what spoke for and against each pod.
 
-    rows: tuple[_Row, ...]
+    Attributes:
+        pods: Their names.
+        matched: Prompt tokens believed cached there.
+        waiting: Uncached tokens in flight there.
+        in_flight: Requests in flight there.
+        weights: Of an uncached token of the prompt, but for those in flight.
+        prompt_tokens: Tokens of the prompt.
+        a_token: Seconds of prefill.
+        a_request: Seconds beside a request.
+    """
+
+    pods: list[str]
+    matched: list[int]
+    waiting: list[int]
+    in_flight: list[int]
+    weights: list[float]
     prompt_tokens: int
     a_token: float
     a_request: float
 
-    def __call__(self) -> tuple[Candidate, ...]:
-        return tuple(map(self._candidate, self.rows))
+    def costs(self) -> list[float]:
+        """Return what each pod costs, in seconds."""
+        tokens, a_token, a_request = self.prompt_tokens, self.a_token, self.a_request
+        return [
+            a_token * (waiting + (tokens - hit) * (1 + _SLOWED * in_flight + weight))
+            + a_request * in_flight
+            for hit, waiting, in_flight, weight in zip(
+                self.matched, self.waiting, self.in_flight, self.weights, strict=True
+            )
+        ]
 
-    def _candidate(self, row: _Row) -> Candidate:
-        uncached = self.prompt_tokens - row.matched_tokens
+    def __call__(self) -> tuple[Candidate, ...]:
+        return tuple(map(self._candidate, range(len(self.pods))))
+
+    def _candidate(self, at: int) -> Candidate:
+        uncached, in_flight = self.prompt_tokens - self.matched[at], self.in_flight[at]
         terms = {
-            "prefill_s": self.a_token * (row.waiting + uncached),
-            "beside_s": self.a_request * row.in_flight,
-            "others_s": self.a_token * uncached * (_SLOWED * row.in_flight + row.weight),
-            "weight": row.weight,
-            "waiting_tokens": float(row.waiting),
-            "in_flight": float(row.in_flight),
+            "prefill_s": self.a_token * (self.waiting[at] + uncached),
+            "beside_s": self.a_request * in_flight,
+            "others_s": self.a_token * uncached * (_SLOWED * in_flight + self.weights[at]),
+            "weight": self.weights[at],
+            "waiting_tokens": float(self.waiting[at]),
+            "in_flight": float(in_flight),
         }
         cost = terms["prefill_s"] + terms["beside_s"] + terms["others_s"]
-        return Candidate(row.pod, row.matched_tokens, cost, terms)
+        return Candidate(self.pods[at], self.matched[at], cost, terms)
 
 
 class PrefixCost:
@@ -109,26 +125,29 @@ class PrefixCost:
 
     def choose(self, request: RouteRequest, pods: Sequence[PodState], now: float) -> Decision:
         """Take the cheapest; the terms are the seconds that its cost is made of, and why."""
-        matched = self._prefixes.matched_tokens(request, [pod.name for pod in pods], now)
-        weights = self._turnover.weights(pods, now)
-        a_token, a_request = self.rates.prefill, self.rates.beside
-        tokens = request.prompt_tokens
-        rows, costs = [], []
-        for pod, hit, weight in zip(pods, matched, weights, strict=True):
-            waiting, in_flight = pod.in_flight_prefill_tokens, pod.in_flight
-            own = (tokens - hit) * (1 + _SLOWED * in_flight + weight)
-            costs.append(a_token * (waiting + own) + a_request * in_flight)
-            rows.append(_Row(pod.name, hit, waiting, in_flight, weight))
-        chosen = rows[first_of(costs, matched, self._rng)]
-        self._turnover.chosen(request, chosen.pod, tokens - chosen.matched_tokens)
-        reason: Reason = "prefix" if chosen.matched_tokens else "load"
+        names = [pod.name for pod in pods]
+        matched = self._prefixes.matched_tokens(request, names, now)
+        table = _Table(
+            names,
+            matched,
+            [pod.in_flight_prefill_tokens for pod in pods],
+            [pod.in_flight for pod in pods],
+            self._turnover.weights(names, now),
+            request.prompt_tokens,
+            self.rates.prefill,
+            self.rates.beside,
+        )
+        place = first_of(table.costs(), matched, self._rng)
+        pod, hit = names[place], matched[place]
+        uncached = request.prompt_tokens - hit
+        self._turnover.chosen(request, pod, uncached)
         return Decision(
-            pod=chosen.pod,
-            policy=self.name,
-            reason="only" if len(rows) == 1 else reason,
-            matched_tokens=chosen.matched_tokens,
-            table=_Table(tuple(rows), tokens, a_token, a_request),
-            expected_s=a_token * (chosen.waiting + tokens - chosen.matched_tokens),
+            pod,
+            self.name,
+            "only" if len(names) == 1 else "prefix" if hit else "load",
+            hit,
+            table,
+            table.a_token * (table.waiting[place] + uncached),
         )
 
     def placed(self, request: RouteRequest, pod: str, now: float) -> None:
@@ -171,10 +190,10 @@ class _Turnover:
         self._born: dict[str, float] = {}  # of pods that are younger than others
         self._latest = ("", "", 0)  # the decision that is about to be placed
 
-    def weights(self, pods: Sequence[PodState], now: float) -> list[float]:
+    def weights(self, pods: Sequence[str], now: float) -> list[float]:
         """Return what an uncached token weighs on each pod, beside its own second."""
         try:
-            sent = [self._sent[pod.name] for pod in pods]
+            sent = [self._sent[pod] for pod in pods]
         except KeyError:
             sent = self._meet(pods, now)
         mean = sum(sent) / len(sent)
@@ -182,19 +201,19 @@ class _Turnover:
         if self._born:
             self._born = {pod: born for pod, born in self._born.items() if now - born < _WARM_S}
             for place, pod in enumerate(pods):
-                weights[place] += self._newness(pod.name, now)
+                weights[place] += self._newness(pod, now)
         return weights
 
-    def _meet(self, pods: Sequence[PodState], now: float) -> list[float]:
+    def _meet(self, pods: Sequence[str], now: float) -> list[float]:
         """Get to know the pods that are not known; return what each was sent."""
-        known = [self._sent[pod.name] for pod in pods if pod.name in self._sent]
+        known = [self._sent[pod] for pod in pods if pod in self._sent]
         typical = sum(known) / len(known) if known else self._unit * _HORIZON / 4
         for pod in pods:
-            if pod.name not in self._sent:
-                self._sent[pod.name] = typical
+            if pod not in self._sent:
+                self._sent[pod] = typical
                 if known:
-                    self._born[pod.name] = now
-        return [self._sent[pod.name] for pod in pods]
+                    self._born[pod] = now
+        return [self._sent[pod] for pod in pods]
 
     def _newness(self, pod: str, now: float) -> float:
         """Return how many seconds a second of prefill costs more on a pod because it is new."""
