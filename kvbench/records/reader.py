@@ -3,8 +3,15 @@
 Whatever a crash has left is readable: a line that is not a whole row is skipped, of two rows with
 the same index the first is kept, and both are *reported*, by count and first place, in a `Damage`
 that travels with the rows. Rows come ordered by index, so it makes no difference how many workers
-wrote them. Once a run has ended its rows may also be kept as Parquet, which reads ten times as
-fast; it is used only while it is as complete as the row files beside it.
+wrote them.
+
+Why a prediction failed is known to the router alone, and only after the turn. So it is joined here,
+by the request's id, from the decisions beside the rows: whoever reads rows finds it in them. Rows
+without a decision, or all of them where there are none or they cannot be read, come without it.
+
+Once a run has ended its rows may also be kept as Parquet, which reads ten times as fast; it is used
+only while it is as complete as the files beside it. One that an older kvbench wrote lacks columns:
+it is made anew from the row files, or, where they are gone, read with these columns unknown.
 """
 
 from __future__ import annotations
@@ -19,6 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kvbench.errors import InputError
+from kvbench.records.decisions import read_causes
 from kvbench.records.schema import TurnRecord
 from kvbench.records.table import SCHEMA, join_tables, table_to_frame, to_table
 
@@ -31,6 +39,7 @@ if TYPE_CHECKING:
 
 _DECODER = msgspec.json.Decoder(TurnRecord)
 _FORM, _SIZE, _DAMAGE = b"kvbench.schema", b"kvbench.rows_bytes", b"kvbench.damage"
+_DECIDED = b"kvbench.decisions_bytes"
 _BATCH = 20_000  # rows decoded at a time: bounds the memory that objects take beside the columns
 
 
@@ -65,13 +74,22 @@ class Damage:
 
 @dataclass(slots=True)
 class _Lines:
-    """The rows of all files, in order of file and line; counts what it has to skip."""
+    """The rows of all files, in order of file and line; counts what it has to skip.
+
+    Each has the cause that the router found, if it found one.
+    """
 
     folder: RunFolder
     broken: int = 0
     first_broken: str | None = None
 
     def __iter__(self) -> Iterator[TurnRecord]:
+        causes = read_causes(self.folder.decisions_path)
+        for row in self._rows():
+            cause = causes.get(row.request_id)
+            yield row if cause is None else msgspec.structs.replace(row, prediction_cause=cause)
+
+    def _rows(self) -> Iterator[TurnRecord]:
         for path in self.folder.rows_paths():
             try:
                 with path.open("rb") as file:
@@ -139,9 +157,9 @@ def write_parquet(folder: RunFolder) -> Damage:
     Raises:
         InputError: The rows cannot be read, or the disk does not take the file.
     """
-    size = _rows_size(folder)  # before reading: rows that come later make the file stale
+    sizes = _sizes(folder)  # before reading: rows that come later make the file stale
     table, damage = read_table(folder)
-    extra = {_DAMAGE: msgspec.json.encode(damage), _SIZE: str(size).encode()}
+    extra = {_DAMAGE: msgspec.json.encode(damage), **sizes}
     table = table.replace_schema_metadata({**table.schema.metadata, **extra})
     beside = folder.parquet_path.with_suffix(".tmp")
     try:
@@ -158,16 +176,16 @@ def write_parquet(folder: RunFolder) -> Damage:
 
 
 def _read_parquet(folder: RunFolder) -> tuple[pa.Table, Damage] | None:
-    """Return the Parquet file's rows; None where it is missing, stale or of another form."""
+    """Return the Parquet file's rows; None where it is missing, or the row files know better."""
     if not folder.parquet_path.is_file():
         return None
     try:
         schema = pq.read_schema(folder.parquet_path)
         known = schema.metadata or {}
-        complete = not folder.rows_paths() or known.get(_SIZE) == str(_rows_size(folder)).encode()
-        if not complete or not schema.equals(SCHEMA) or known.get(_FORM) != SCHEMA.metadata[_FORM]:
+        fresh = {_FORM: SCHEMA.metadata[_FORM], **_sizes(folder)}.items() <= known.items()
+        if folder.rows_paths() and not (fresh and schema.equals(SCHEMA)):
             return None
-        table = pq.read_table(folder.parquet_path)
+        table = _completed(pq.read_table(folder.parquet_path))
         return table, msgspec.json.decode(known[_DAMAGE], type=Damage)
     except (pa.ArrowException, OSError, KeyError, msgspec.MsgspecError):
         if folder.rows_paths():
@@ -177,5 +195,29 @@ def _read_parquet(folder: RunFolder) -> tuple[pa.Table, Damage] | None:
         ) from None
 
 
-def _rows_size(folder: RunFolder) -> int:
-    return sum(path.stat().st_size for path in folder.rows_paths())
+def _completed(table: pa.Table) -> pa.Table:
+    """Return a table with the columns that it lacks because they came later, their values unknown.
+
+    Raises:
+        KeyError: It lacks a column that rows have always had.
+        ArrowException: A column holds what it should not, or its form is another one.
+    """
+    if table.schema.equals(SCHEMA):
+        return table
+    if table.schema.metadata.get(_FORM) != SCHEMA.metadata[_FORM]:
+        raise pa.ArrowInvalid("another form of rows")
+    columns = [
+        pa.nulls(len(table), field.type)
+        if field.nullable and field.name not in table.column_names
+        else table[field.name].cast(field.type)
+        for field in SCHEMA
+    ]
+    return pa.Table.from_arrays(columns, schema=SCHEMA)
+
+
+def _sizes(folder: RunFolder) -> dict[bytes, bytes]:
+    """Return the sizes of what rows are made from, as they are noted in the Parquet file."""
+    sizes = {_SIZE: sum(path.stat().st_size for path in folder.rows_paths())}
+    if folder.decisions_path.is_file():
+        sizes[_DECIDED] = folder.decisions_path.stat().st_size
+    return {key: str(size).encode() for key, size in sizes.items()}

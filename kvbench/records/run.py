@@ -6,6 +6,7 @@
         load-0.json …       what each load worker says about itself
         rows.parquet        the same rows as a table, once the run has ended
         server.jsonl        what pods and router said at /metrics, every second
+        decisions.jsonl     what the router decided on each turn, and what came of it
         verdict.json        what the gates said, once asked
         report.html         for people
 

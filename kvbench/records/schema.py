@@ -84,6 +84,10 @@ class TurnRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # it hol
         pod: Which pod answered: the router's word for it, or the target itself.
         policy: Which policy chose the pod.
         predicted_tokens: Cached tokens that the router expected there.
+        prediction_cause: Why that is not what was cached, in the words of
+            `kvbench.policies.prediction`; "none" if it is, None where the router has not said.
+            It is known only when a request has ended, so readers take it from the router's
+            decisions (`kvbench.records.decisions`): row files of load workers do not have it.
         request_id: As sent in `x-request-id`.
     """
 
@@ -117,6 +121,7 @@ class TurnRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # it hol
     pod: str | None = None
     policy: str | None = None
     predicted_tokens: int | None = None
+    prediction_cause: str | None = None
     request_id: str
 
     @property

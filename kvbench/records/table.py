@@ -64,6 +64,7 @@ SCHEMA = pa.schema(
         pa.field("pod", _NAME),
         pa.field("policy", _NAME),
         pa.field("predicted_tokens", pa.int64()),
+        pa.field("prediction_cause", _NAME),
         pa.field("request_id", pa.string(), nullable=False),
     ],
     metadata={"kvbench.schema": str(SCHEMA_VERSION)},

@@ -24,6 +24,7 @@ from kvbench.errors import InputError
 from kvbench.gates.file import read_gates
 from kvbench.oracle.load import Reading, kind_of, load_script
 from kvbench.oracle.play import Fleet, play
+from kvbench.policies.prediction import Evidence, cause_of
 from kvbench.records.manifest import Ceiling, Manifest, PodCounters, Workload
 from kvbench.records.reader import write_parquet
 from kvbench.records.run import RunFolder
@@ -154,6 +155,13 @@ def run_virtual(
 def _record(row: Row, policy: str) -> TurnRecord:
     last = row.arrival_s + row.e2e_s
     first = row.arrival_s + row.ttft_s
+    believed = Evidence(
+        exact=False,  # no policy hears events here
+        predicted=row.predicted_tokens,
+        delivered=row.cached_tokens,
+        our_tokens=row.prompt_tokens,
+        their_tokens=row.prompt_tokens,
+    )
     return TurnRecord(
         index=row.index,
         session=row.session,
@@ -177,6 +185,7 @@ def _record(row: Row, policy: str) -> TurnRecord:
         pod=row.pod,
         policy=policy,
         predicted_tokens=row.predicted_tokens,
+        prediction_cause=cause_of(believed),
         request_id=str(row.index),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kvbench.records.decisions import Entry, Option, read_decisions
+from kvbench.records.decisions import Entry, Option, read_causes, read_decisions
 
 
 def entry(identity, number=1):
@@ -35,8 +35,19 @@ def test_decisions_come_back_by_request_in_their_order(tmp_path):
         "b": [1],
     }
     assert found["b"] == [entry("b", 1)]
+    assert list(read_decisions(file, {"b"})) == ["b"]
 
 
 def test_a_run_without_decisions_has_none(tmp_path):
     """There was no router, or it does not tell."""
     assert read_decisions(tmp_path / "decisions.jsonl") == {}
+    assert read_causes(tmp_path / "decisions.jsonl") == {}
+
+
+def test_of_a_request_that_was_tried_twice_the_last_cause_counts(tmp_path):
+    """It is that of the pod that answered; a request that was not answered has none."""
+    file = tmp_path / "decisions.jsonl"
+    told = [("a", None), ("a", "evicted"), ("b", None), ("c", "none"), ("d", "late"), ("d", None)]
+    entries = [msgspec.structs.replace(entry(name), cause=cause) for name, cause in told]
+    file.write_bytes(b"\n".join([*map(msgspec.json.encode, entries), b"{torn", b"[]", b"\xff"]))
+    assert read_causes(file) == {"a": "evicted", "c": "none"}

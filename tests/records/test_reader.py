@@ -113,6 +113,78 @@ def test_parquet_is_not_believed_once_the_row_files_have_grown(tmp_path):
     assert read_frame(folder)[0]["index"].tolist() == [0, 1]
 
 
+def decide(folder, *causes):
+    """Write a decision on each request, with these causes."""
+    told = [{"id": f"r{n}", "cause": cause} for n, cause in enumerate(causes)]
+    folder.decisions_path.write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in told))
+
+
+def causes_of(folder):
+    """Return the causes in a run's rows, read in every way that there is."""
+    rows, _ = read_rows(folder)
+    frame, _ = read_frame(folder)
+    found = [row.prediction_cause for row in rows]
+    told = frame["prediction_cause"].astype(object)
+    assert told.where(told.notna(), None).tolist() == found
+    return found
+
+
+def test_rows_have_the_cause_that_the_router_found(tmp_path):
+    """By the request; a turn without a decision, or one that nothing is said of, has none."""
+    folder = written_run(tmp_path, [row(0), row(1), row(2), row(3)], workers=2)
+    assert causes_of(folder) == [None] * 4
+    decide(folder, "none", "evicted", None)
+    assert causes_of(folder) == ["none", "evicted", None, None]
+    assert "evicted" in read_frame(folder)[0].to_csv()
+
+
+def test_parquet_is_made_of_rows_and_decisions(tmp_path):
+    """Decisions that come after it make it stale; it outlives both."""
+    folder = written_run(tmp_path, [row(0), row(1)])
+    write_parquet(folder)
+    decide(folder, "none", "late")
+    assert causes_of(folder) == ["none", "late"]
+    write_parquet(folder)
+    for path in [*folder.rows_paths(), folder.decisions_path]:
+        path.unlink()
+    assert read_frame(folder)[0]["prediction_cause"].tolist() == ["none", "late"]
+
+
+def test_decisions_that_cannot_be_read_cost_no_row(tmp_path):
+    """A folder in their place, or garbage."""
+    folder = written_run(tmp_path, [row(0), row(1)])
+    folder.decisions_path.write_bytes(b"\xff\x00{]\n{}\n" * 3)
+    assert causes_of(folder) == [None, None]
+    folder.decisions_path.unlink()
+    folder.decisions_path.mkdir()
+    assert causes_of(folder) == [None, None]
+
+
+def old_parquet(folder, *lacks):
+    """Write the Parquet file of a kvbench whose rows lacked some columns; remove the row files."""
+    write_parquet(folder)
+    table = pq.read_table(folder.parquet_path)
+    pq.write_table(table.drop_columns(list(lacks)), folder.parquet_path)
+    for path in folder.rows_paths():
+        path.unlink()
+
+
+def test_rows_of_an_older_run_are_read_from_its_parquet_file_alone(tmp_path):
+    """What rows did not have then is unknown; what they have always had is not made up."""
+    rows = [row(0), failed_row(1), row(2)]
+    folder = written_run(tmp_path, rows)
+    old_parquet(folder, "prediction_cause", "context_ratio")
+    frame, damage = read_frame(folder)
+    assert _same(frame, to_frame(rows))
+    assert damage == Damage()
+    assert frame["prediction_cause"].isna().all()
+
+    worse = written_run(tmp_path, rows, name="worse")
+    old_parquet(worse, "session")
+    with pytest.raises(InputError, match=r"rows\.parquet: cannot be read"):
+        read_frame(worse)
+
+
 def test_a_broken_parquet_file_falls_back_to_the_row_files(tmp_path):
     """The row files are the truth; without them the error names the file."""
     folder = written_run(tmp_path, [row(0)])

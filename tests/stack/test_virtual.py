@@ -56,6 +56,12 @@ def test_a_virtual_run_is_a_run_like_any_other(workload, tmp_path):
     gates = [parse_gate(text) for text in evidence.manifest.gates]
     assert judge(evidence, gates).decided == "passed"
     assert "virtual time" in build_report([folder.path], tmp_path / "r.html").read_text()
+    apart = evidence.frame["predicted_tokens"] != evidence.frame["cached_tokens"]
+    causes = evidence.frame["prediction_cause"].groupby(apart, observed=True).unique()
+    assert {key: list(found) for key, found in causes.items()} == {
+        False: ["none"],
+        True: ["estimate"],
+    }
 
 
 def test_the_same_seed_gives_the_same_rows(workload, tmp_path):

@@ -331,6 +331,9 @@ def test_a_stacks_router_knows_what_its_pods_hold_and_explains_each_turn(stack, 
     assert len(decisions) == 30
     assert sum(entry.exact for entry in decisions) >= 28  # all but those before the first event
     assert sum(entry.cause == "none" for entry in decisions) >= 27
+    frame, _ = read_frame(folder)
+    told = {entry.id: entry.cause for entry in decisions}
+    assert frame["prediction_cause"].tolist() == [told[id_] for id_ in frame["request_id"]]
 
     code, out, err = finish(kvbench("explain", str(folder.path), "--turn", "20", cwd=tmp_path))
     assert (code, err) == (0, "")
