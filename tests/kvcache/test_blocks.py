@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvbench.kvcache.blocks import BlockChain, PromptKeys, block_hashes, pack_tokens, token_bytes
+from kvbench.kvcache.blocks import (
+    BYTES_PER_TOKEN,
+    BlockChain,
+    PromptKeys,
+    block_hashes,
+    hash_block,
+    hash_blocks,
+    pack_tokens,
+    token_bytes,
+)
 
 tokens = st.lists(st.integers(0, 3), max_size=24)
 sizes = st.integers(1, 5)
@@ -119,3 +128,14 @@ def test_parents_are_the_hashes_before(prompt, size):
     assert chain.parent_of(0) is None
     for index, (parent, _) in enumerate(pairwise(chain.hashes)):
         assert chain.parent_of(index + 1) == parent
+
+
+@given(tokens.filter(len), sizes, st.integers(0, 2**60 - 1))
+def test_blocks_hashed_together_are_as_if_hashed_one_by_one(ids, size, parent):
+    """Whatever stands before them."""
+    data, width = token_bytes(pack_tokens(ids * size)), size * BYTES_PER_TOKEN
+    expected, above = [], parent
+    for at in range(0, len(data), width):
+        above = hash_block(above, data[at : at + width])
+        expected.append(above)
+    assert hash_blocks(parent, data, width) == expected
