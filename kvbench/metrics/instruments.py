@@ -9,6 +9,7 @@ counts seven things per request can feel. So an instrument belongs to one thread
 from __future__ import annotations
 
 from bisect import bisect_left
+from itertools import accumulate
 from typing import TYPE_CHECKING, TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -89,27 +90,25 @@ class Buckets(Collector):
     def __init__(self, metric: Metric, registry: CollectorRegistry) -> None:
         assert metric.kind == "histogram", metric
         self._metric = metric
-        self._counts: dict[tuple[str, ...], list[int]] = {}
-        self._sums: dict[tuple[str, ...], float] = {}
+        self._bounds = metric.buckets
+        self._counts: dict[tuple[str, ...], list[float]] = {}  # by bucket; the sum comes last
         if not metric.labels:
             self._begin(())
         registry.register(self)
 
     def observe(self, *labels: str, value: float, times: int = 1) -> None:
         """Count `value` in its bucket under these label values."""
-        if labels not in self._counts:
-            self._begin(labels)
-        self._counts[labels][bisect_left(self._metric.buckets, value)] += times
-        self._sums[labels] += value * times
+        counts = self._counts.get(labels) or self._begin(labels)
+        counts[bisect_left(self._bounds, value)] += times
+        counts[-1] += value * times
 
     def forget(self, label: str, value: str) -> None:
         """Drop what was counted under this value of this label, if there is such a label."""
         _drop(self._metric, self._counts, label, value)
-        _drop(self._metric, self._sums, label, value)
 
-    def _begin(self, labels: tuple[str, ...]) -> None:
-        self._counts[labels] = [0] * (len(self._metric.buckets) + 1)
-        self._sums[labels] = 0.0
+    def _begin(self, labels: tuple[str, ...]) -> list[float]:
+        counts = self._counts[labels] = [0.0] * (len(self._bounds) + 2)
+        return counts
 
     def collect(self) -> Iterator[Family]:
         """Yield the family as it stands; buckets count what is at most their bound."""
@@ -117,13 +116,9 @@ class Buckets(Collector):
         family = HistogramMetricFamily(
             self._metric.name, self._metric.help, labels=self._metric.labels
         )
-        for labels, counts in self._counts.items():
-            below = 0.0
-            buckets = []
-            for bound, count in zip(bounds, counts, strict=True):
-                below += count
-                buckets.append((bound, below))
-            family.add_metric(labels, buckets, self._sums[labels])
+        for labels, (*counts, total) in self._counts.items():
+            buckets = list(zip(bounds, accumulate(counts), strict=True))
+            family.add_metric(labels, buckets, total)
         yield family
 
 

@@ -16,8 +16,9 @@ The first that fits is taken, from the top.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, get_args
+
+import msgspec
 
 Cause = Literal[
     "none", "estimate", "template", "last_block", "evicted", "duplicate", "late", "other"
@@ -26,8 +27,7 @@ Cause = Literal[
 CAUSES: tuple[Cause, ...] = get_args(Cause)
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(msgspec.Struct, frozen=True, gc=False):
     """What is known when a request has ended.
 
     Attributes:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kvbench.policies.decision import Decision, Outcome, PodState, RouteRequest
+    from kvbench.policies.prediction import Cause
     from kvbench.router.books import WatchedIndex
     from kvbench.router.journal import Journal
     from kvbench.router.meters import Meters
@@ -78,16 +79,6 @@ class Evictions:
             gone.popitem(last=False)
 
 
-class _Open(msgspec.Struct, frozen=True):
-    """A decision whose request is under way."""
-
-    record: Record
-    evictions: int  # so far
-    held: int | None  # blocks on the chosen pod; None where that is not known
-    waiting_tokens: int
-    in_flight: int
-
-
 class Account:
     """The books.
 
@@ -119,7 +110,7 @@ class Account:
         self._tokens = tokens
         self._meters = meters
         self._utc = utc
-        self._open: dict[str, _Open] = {}
+        self._open: dict[str, Record] = {}  # whose requests are under way
         self._shadows: dict[str, tuple[str, Shadow]] = {}
         self.journal = journal
         self.rates = Rates()
@@ -141,10 +132,11 @@ class Account:
         self, request: RouteRequest, decision: Decision, pods: Sequence[PodState], now: float
     ) -> None:
         """Take note of a decision among `pods`, before the request counts on its pod."""
-        names = [pod.name for pod in pods]
         size, ledger = request.hash_tokens, self._ledger
+        names = [pod.name for pod in pods] if ledger.streams or self._shadows else []
         held = self._index.again(request.hashes, size, names) if size else {}
-        record = Record(
+        chosen = next(pod for pod in pods if pod.name == decision.pod)
+        record = self._open[request.id] = Record(
             request.id,
             self._utc(),
             request.model,
@@ -156,36 +148,32 @@ class Account:
             {name: ledger.trust(name).level for name in names if name not in held}
             if ledger.streams
             else {},
+            chosen.in_flight_prefill_tokens,
+            chosen.in_flight,
+            self.evictions.count,
         )
         if len(record.ttfts) == len(pods):
             best = min(record.ttfts.values())
             record.regret_s = record.ttfts[decision.pod] - best
             self._meters.regret.observe(decision.policy, value=record.regret_s)
-        chosen = next(pod for pod in pods if pod.name == decision.pod)
-        self._open[request.id] = _Open(
-            record,
-            self.evictions.count,
-            held.get(decision.pod),
-            chosen.in_flight_prefill_tokens,
-            chosen.in_flight,
-        )
         self.journal.begin(record)
-        self._follow(request, names, decision.pod, now)
+        if self._shadows:
+            self._follow(request, names, decision.pod, now)
 
     def finished(
         self, request: RouteRequest, decision: Decision, outcome: Outcome, now: float
     ) -> None:
         """Take note of what became of a request."""
-        self._count_shadows(request, now, served=outcome.served)
-        begun = self._open.pop(request.id, None)
-        if begun is None:
+        if self._shadows:
+            self._count_shadows(request, now, served=outcome.served)
+        record = self._open.pop(request.id, None)
+        if record is None:
             return
-        record = begun.record
         record.ttft_s = outcome.ttft_s
         record.pod_prompt_tokens = outcome.prompt_tokens
         record.cached_tokens = outcome.cached_tokens
         if outcome.cached_tokens is not None and outcome.prompt_tokens is not None:
-            self._compare(request, decision, outcome, begun)
+            self._compare(request, decision, outcome, record)
         self.journal.complete(record)
 
     def forget(self, pod: str) -> None:
@@ -230,41 +218,51 @@ class Account:
                 self._meters.shadow_ttft.observe(*labels, value=expected.ttft_s)
 
     def _compare(
-        self, request: RouteRequest, decision: Decision, outcome: Outcome, begun: _Open
+        self, request: RouteRequest, decision: Decision, outcome: Outcome, record: Record
     ) -> None:
         """Compare what was predicted with what was delivered, and learn."""
-        assert outcome.cached_tokens is not None
-        assert outcome.prompt_tokens is not None
-        pod, block = decision.pod, max(request.hash_tokens, 1)
-        missing = outcome.cached_tokens // block
-        first = request.hashes[missing] if missing < len(request.hashes) else None
-        cause = cause_of(
-            Evidence(
-                exact=begun.held is not None,
-                predicted=decision.matched_tokens,
-                delivered=outcome.cached_tokens,
-                our_tokens=request.prompt_tokens,
-                their_tokens=outcome.prompt_tokens,
-                block=block,
-                indexed=(begun.held or 0) * block,
-                evicted=first is not None and self.evictions.since(pod, first, begun.evictions),
-                copies=0 if first is None else self._ledger.copies(pod, first),
-                exact_still=self._ledger.trust(pod).level == "exact",
-            )
-        )
-        begun.record.cause = cause
+        prompt, cached = outcome.prompt_tokens, outcome.cached_tokens
+        assert prompt is not None
+        assert cached is not None
+        difference, cause = cached - decision.matched_tokens, self._cause(request, record)
+        record.cause = cause
         self._meters.predictions.add(cause)
-        difference = outcome.cached_tokens - decision.matched_tokens
         if difference:
             direction = "more" if difference > 0 else "less"
             self._meters.prediction_error.add(cause, direction, by=abs(difference))
         if cause == "duplicate":
-            self._ledger.correct(pod, request.hashes, missing)
+            self._ledger.correct(decision.pod, request.hashes, cached // request.hash_tokens)
         if request.hash_tokens:
-            self._count(request, outcome.prompt_tokens)
+            self._count(request, prompt)
         if outcome.ttft_s is not None and (self._shadows or self._ledger.streams):
-            own = max(outcome.prompt_tokens - outcome.cached_tokens, 0)
-            self.rates.observe(begun.waiting_tokens + own, begun.in_flight, outcome.ttft_s)
+            own = max(prompt - cached, 0)
+            self.rates.observe(record.waiting_tokens + own, record.in_flight, outcome.ttft_s)
+
+    def _cause(self, request: RouteRequest, record: Record) -> Cause:
+        """Return why what was delivered is not what was predicted."""
+        decision, cached = record.decision, record.cached_tokens
+        assert cached is not None
+        pod, block, held = decision.pod, max(record.block, 1), record.held.get(decision.pod)
+        evidence = Evidence(
+            held is not None,
+            decision.matched_tokens,
+            cached,
+            request.prompt_tokens,
+            record.pod_prompt_tokens,
+            block,
+        )
+        if held is not None:
+            missing = cached // block
+            first = request.hashes[missing] if missing < len(request.hashes) else None
+            since = record.evictions
+            evidence = msgspec.structs.replace(
+                evidence,
+                indexed=held * block,
+                evicted=first is not None and self.evictions.since(pod, first, since),
+                copies=0 if first is None else self._ledger.copies(pod, first),
+                exact_still=self._ledger.trust(pod).level == "exact",
+            )
+        return cause_of(evidence)
 
     def _count(self, request: RouteRequest, theirs: int) -> None:
         """Compare our count of the prompt with the pod's."""

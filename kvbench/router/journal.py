@@ -38,6 +38,9 @@ class Record(msgspec.Struct):
         held: Blocks of the prompt that pods held, of those that are exact.
         ttfts: Expected seconds to first token there.
         trusts: How far the others are believed.
+        waiting_tokens: Uncached tokens that were in flight on the chosen pod.
+        in_flight: Requests that were.
+        evictions: How many had been seen, over all pods.
         regret_s: See `Entry`; so are the rest.
     """
 
@@ -50,6 +53,9 @@ class Record(msgspec.Struct):
     held: dict[str, int]
     ttfts: dict[str, float]
     trusts: dict[str, str]
+    waiting_tokens: int = 0
+    in_flight: int = 0
+    evictions: int = 0
     regret_s: float | None = None
     number: int = 0
     ttft_s: float | None = None

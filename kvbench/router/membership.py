@@ -79,13 +79,14 @@ class Lease:
 
     def first_token(self) -> None:
         """Give back the prefill: the first token has come."""
-        self._pod.state.in_flight_prefill_tokens -= self._prefill_tokens
-        self._prefill_tokens = 0
+        if self._prefill_tokens:
+            self._pod.state.in_flight_prefill_tokens -= self._prefill_tokens
+            self._prefill_tokens = 0
 
     def release(self) -> None:
         """Give back the place; again is no harm."""
-        self.first_token()
         if self._held:
+            self.first_token()
             self._held = False
             self._pod.state.in_flight -= 1
 
@@ -100,6 +101,7 @@ class Membership:
     def __init__(self, addresses: Iterable[Address] = ()) -> None:
         self.pods: dict[str, Pod] = {}
         self._open: list[Pod] = []  # those that are not drained
+        self._calm = True  # whether none of these is in trouble
         for address in addresses:
             self.add(address)
 
@@ -130,11 +132,14 @@ class Membership:
 
     def _sort(self) -> None:
         self._open = [pod for pod in self.pods.values() if not pod.draining]
+        self._calm = all(pod.trouble is None for pod in self._open)
 
     def offered(
         self, now: float, without: Container[str] = (), among: Container[str] | None = None
     ) -> list[Pod]:
         """Return the pods that may be chosen: not those in `without`, only those in `among`."""
+        if self._calm and not without and among is None:
+            return self._open
         pods = [pod for pod in self._open if pod.state.name not in without]
         if among is not None:
             pods = [pod for pod in pods if pod.state.name in among]
@@ -146,28 +151,35 @@ class Membership:
         """Take note that a request failed on `pod`."""
         pod.breaker.failed(now)
         pod.trouble = why
+        self._calm = False
 
     def answered(self, pod: Pod) -> None:
         """Take note that `pod` has begun to answer a request."""
-        pod.breaker.answered()
+        if pod.trouble is not None:
+            pod.breaker.answered()
 
     def succeeded(self, pod: Pod) -> None:
         """Take note that `pod` has answered a request in full."""
         if pod.trouble is not None:
-            pod.breaker.succeeded()
-            pod.trouble = None
+            self._recovered(pod)
+
+    def _recovered(self, pod: Pod) -> None:
+        """Take everything back."""
+        pod.breaker.succeeded()
+        pod.trouble = None
+        self._sort()
 
     def probed(self, pod: Pod, why: str | None, *, refused: bool = False) -> None:
         """Take note of a probe: `why` it failed, or None; `refused` if nobody listens."""
         if why is None:
             if pod.probes_failed:
-                pod.breaker.succeeded()
-                pod.trouble = None
+                self._recovered(pod)
             pod.probes_failed = 0
             pod.down = False
             return
         pod.probes_failed = (pod.probes_failed or 0) + 1
         pod.trouble = why
+        self._calm = False
         pod.down = pod.down or refused or pod.probes_failed >= _FAILED_PROBES
 
     def listing(self, now: float) -> list[dict[str, object]]:
