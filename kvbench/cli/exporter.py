@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from kvbench import __version__
+
 
 def exporter(
     pod: Annotated[
@@ -34,16 +36,16 @@ def exporter(
     Example: kvbench exporter --pod http://10.0.0.1:8000,events=tcp://10.0.0.1:5557 --port 9410
     """
     import asyncio
-    import logging
     import os
 
     import uvloop
 
+    from kvbench.cli.logbook import log_to_stderr
     from kvbench.clock import WallClock, utc
     from kvbench.exporter.service import Exporter, Settings
     from kvbench.http.lifetime import told_to_stop
 
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
+    logger = log_to_stderr()
     settings = Settings(
         every_s=every,
         timeout_s=timeout,
@@ -55,9 +57,12 @@ def exporter(
     async def run() -> None:
         stop = asyncio.ensure_future(told_to_stop(with_parent=exit_with_parent))
         try:
-            print(f"ready {await service.start(host, port)}", flush=True)
+            url = await service.start(host, port)
+            logger.info("kvbench %s shows metrics at %s/metrics", __version__, url)
+            print(f"ready {url}", flush=True)
             await stop
         finally:
             await service.stop()
+            logger.info("ended: %s", service.totals())
 
     uvloop.run(run())

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from kvbench import __version__
+
 
 def pod(
     host: str = typer.Option("127.0.0.1", help="Address to listen on."),
@@ -62,10 +64,10 @@ def pod(
     """
     import asyncio
     import gc
-    import logging
 
     import uvloop
 
+    from kvbench.cli.logbook import log_to_stderr
     from kvbench.clock import WallClock, utc
     from kvbench.engine.profile_file import load_profile
     from kvbench.engine.values import EngineConfig
@@ -77,7 +79,7 @@ def pod(
     from kvbench.pod.service import PodService, fitted
     from kvbench.text.tokenizer import Tokenizer
 
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
+    logger = log_to_stderr()
     if kv_events_form not in {"map", "array"}:
         raise InputError(f'--kv-events-form: expected "map" or "array", got {kv_events_form!r}')
     hardware = load_profile(profile)
@@ -118,9 +120,11 @@ def pod(
         await asyncio.wait({stop, starting}, return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             gc.freeze()  # what is here now stays: collections need not look at it, and are short
+            logger.info("kvbench %s simulates a pod at %s", __version__, starting.result())
             print(f"ready {starting.result()}", flush=True)
             await stop
         starting.cancel()
         await service.stop(grace)
+        logger.info("ended")
 
     uvloop.run(run())

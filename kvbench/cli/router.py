@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from kvbench import __version__
 from kvbench.policies.names import DEFAULT, NAMES
 
 
@@ -91,21 +92,21 @@ def router(
     Example: kvbench router --pods-file pods.yaml --api-keys-file keys.yaml --admin-port 9001
     """
     import asyncio
-    import logging
     import os
 
     import uvloop
 
+    from kvbench.cli.logbook import log_to_stderr
     from kvbench.clock import WallClock
     from kvbench.errors import InputError
     from kvbench.http.lifetime import told_to_stop
     from kvbench.router.forward import Limits
     from kvbench.router.service import Router, Settings
+    from kvbench.router.totals import totals
 
-    logger = logging.getLogger("kvbench.router")
+    logger = log_to_stderr()
     # Short texts are encoded on the loop: waiting for other threads would cost more than they save.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
     settings = Settings(
         policy=policy,
         seed=seed,
@@ -132,10 +133,14 @@ def router(
         stop = asyncio.ensure_future(told_to_stop(with_parent=exit_with_parent))
         url = await service.start(host, port)
         if admin_port is not None:
-            logger.warning("admin API at %s", await service.start_admin(admin_port))
+            logger.info("admin API at %s", await service.start_admin(admin_port))
+        logger.info("kvbench %s routes by %s at %s", __version__, policy, url)
         print(f"ready {url}", flush=True)
         await stop
+        under_way = len(service.fleet.under_way)
+        logger.info("told to stop: %d under way may take %g s more", under_way, grace)
         await service.stop(grace)
+        logger.info("ended: %s", totals(service.fleet.meters))
 
     uvloop.run(run())
 

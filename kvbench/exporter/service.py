@@ -130,6 +130,8 @@ class Exporter:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._server: Server | None = None
         self._subscriber: Subscriber | None = None
+        self._troubles: dict[str, str] = {}
+        self._shown = self._looks = self._failed = 0
         names = [parse_address(parse_pod(pod)[0]).name for pod in pods]
         for name in names:
             if names.count(name) > 1:
@@ -167,6 +169,7 @@ class Exporter:
             exchange.respond(405, b"", None)
         elif request.path.rstrip("/") == "/metrics":
             self.fleet.show(self._clock.now(), read_gpus())
+            self._shown += 1
             exchange.respond(200, generate_latest(self.fleet.meters.registry), CONTENT_TYPE_LATEST)
         elif request.path == "/targets":
             exchange.respond(200, msgspec.json.encode(self._targets()), "application/json")
@@ -174,6 +177,11 @@ class Exporter:
             exchange.respond(200, b"", None)
         else:
             exchange.respond(404, b"the exporter serves /metrics\n", "text/plain")
+
+    def totals(self) -> str:
+        """Return what was done since it began, in words: the last line of its log."""
+        shown, looks, failed = self._shown, self._looks, self._failed
+        return f"/metrics asked for: {shown:,}; looks at pods: {looks:,}, in vain: {failed:,}"
 
     def _targets(self) -> list[dict[str, object]]:
         """Return the pods as Prometheus takes them in: scraped where the exporter looks."""
@@ -194,6 +202,7 @@ class Exporter:
         address = parse_address(url)
         if address.name not in self.fleet.pods:
             self.fleet.add(address.name)
+            logger.info("%s joined%s", address.name, "" if source is None else ", with KV events")
             self._addresses[address.name] = address
             if source is not None and self._subscriber is not None:
                 self._subscriber.follow(address.name, source)
@@ -202,6 +211,8 @@ class Exporter:
 
     def _drop(self, name: str) -> None:
         """Look at a pod no more."""
+        logger.info("%s left", name)
+        self._troubles.pop(name, None)
         self._tasks.pop(name).cancel()
         del self._addresses[name]
         if self._subscriber is not None:
@@ -215,28 +226,27 @@ class Exporter:
             began = self._clock.now()
             answer = await get(f"{address.url}/metrics", timeout_s=self._settings.timeout_s)
             now = self._clock.now()
-            reading = self._read(address.name, answer)
-            self.fleet.looked(
-                address.name,
-                now,
-                now - began,
-                answer.kind if isinstance(answer, Failure) else reading or "nonsense",
-            )
+            found = _read(answer)
+            self._tell(address.name, found.sentence if isinstance(found, Failure) else None)
+            reading = found.kind if isinstance(found, Failure) else found
+            self.fleet.looked(address.name, now, now - began, reading)
             pod = self.fleet.pods[address.name]
-            if reading is not None and restarts != pod.restarts:
+            if pod.reading is not None and restarts != pod.restarts:
                 restarts = pod.restarts
                 pod.window = await self._window(address) or pod.window
             await asyncio.sleep(max(began + self._settings.every_s - self._clock.now(), 0.01))
 
-    def _read(self, name: str, answer: bytes | Failure) -> Reading | None:
-        """Return what a pod said, None if it is of no use."""
-        if isinstance(answer, Failure):
-            return None
-        try:
-            return read(answer)
-        except NonsenseError as error:
-            logger.debug("%s: %s", name, error)
-            return None
+    def _tell(self, name: str, trouble: str | None) -> None:
+        """Count a look at a pod; log its trouble once, and once that it is over."""
+        self._looks += 1
+        self._failed += trouble is not None
+        before = self._troubles.pop(name, None)
+        if trouble is not None:
+            self._troubles[name] = trouble
+            if trouble != before:
+                logger.warning("%s: /metrics cannot be read: %s", name, trouble)
+        elif before is not None:
+            logger.info("%s: /metrics can be read again", name)
 
     async def _window(self, address: Address) -> int | None:
         """Return what a pod says its longest request is."""
@@ -290,6 +300,16 @@ class Exporter:
             pod = self.fleet.pods.get(task.get_name())
             if pod is not None:
                 pod.reading = None
+
+
+def _read(answer: bytes | Failure) -> Reading | Failure:
+    """Return what a pod said, or why that is of no use."""
+    if isinstance(answer, Failure):
+        return answer
+    try:
+        return read(answer)
+    except NonsenseError as error:
+        return Failure("nonsense", str(error))
 
 
 def _listed(answer: bytes | Failure) -> list[str]:

@@ -18,6 +18,7 @@ clients' prompts elsewhere.
 
 from __future__ import annotations
 
+import logging
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from kvbench.http.server import Exchange
     from kvbench.router.service import Router
 
+
+logger = logging.getLogger(__name__)
 
 _HERE = frozenset({b"127.0.0.1", b"localhost", b"[::1]"})
 
@@ -94,6 +97,7 @@ class Admin:
         match method, verb:
             case "POST", "drain" | "resume":
                 membership.drain(name, draining=verb == "drain")
+                logger.info("%s: %s, by the admin API", name, verb)
                 answer_json(exchange, self._entry(name))
             case "DELETE", "":
                 entry = self._entry(name)

@@ -90,4 +90,7 @@ class DnsName:
         """Log what has changed."""
         if self.trouble != self._said:
             self._said = self.trouble
-            logger.warning("%s %s", self.url, self.trouble or "is resolved again")
+            if self.trouble:
+                logger.warning("%s %s", self.url, self.trouble)
+            else:
+                logger.info("%s is resolved again", self.url)

@@ -56,7 +56,10 @@ async def _probe(fleet: Fleet, pod: Pod, timeout_s: float) -> bool:
     if answer.refused:
         fleet.forget(pod.name)
     if pod.down != was_down:
-        logger.warning("%s is %s", pod.name, f"down: {why}" if pod.down else "up again")
+        if pod.down:
+            logger.warning("%s is down: %s", pod.name, why)
+        else:
+            logger.info("%s is up again", pod.name)
     return why is None
 
 
@@ -65,6 +68,7 @@ async def _ask_models(fleet: Fleet, pod: Pod, timeout_s: float) -> None:
     answer = await fetch(fleet.pools[pod.name], pod.address, "GET", "/v1/models", timeout_s)
     models = read_models(answer.body) if answer.status == HTTPStatus.OK else None
     if fleet.models.learned(pod.name, models):
-        logger.warning("%s now serves %s", pod.name, ", ".join(models or ()) or "no model")
+        level = logging.INFO if models else logging.WARNING
+        logger.log(level, "%s now serves %s", pod.name, ", ".join(models or ()) or "no model")
     if models is not None and pod.name in fleet.index.ledger.streams:
         await introduce(fleet, pod, models, timeout_s)

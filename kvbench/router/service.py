@@ -178,6 +178,7 @@ class Router:
         """Take in a pod."""
         self._members[member.name] = member
         pod = self.fleet.add(member.address)
+        logger.info("%s joined%s", pod.name, "" if member.events is None else ", with KV events")
         if member.events is not None:
             pod.given = member.events.beside(member.address.url)
         if member.events is not None:
@@ -204,6 +205,7 @@ class Router:
 
     def _lose(self, name: str) -> None:
         """Send a pod away: it gets no more requests, and those that it has end."""
+        logger.info("%s left: it gets no more requests, those that it has end", name)
         del self._members[name]
         if name in self._probes:
             self._probes.pop(name).cancel()

@@ -65,7 +65,7 @@ class WatchedFile(Generic[Content]):
             logger.warning("%s; what it said before holds", error)
         else:
             self.trouble = None
-            logger.warning("%s has changed and is in use", self.path)
+            logger.info("%s has changed and is in use", self.path)
 
     def _look(self) -> tuple[int, ...] | None:
         """Return what tells this version from others, None if there is no such file."""

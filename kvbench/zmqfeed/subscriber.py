@@ -27,6 +27,7 @@ from zmq.sugar.context import Context
 
 from kvbench.errors import TargetError
 from kvbench.kvcache.events import replay_request
+from kvbench.zmqfeed.trust_log import TrustLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -170,6 +171,7 @@ class Subscriber:
         self._replays: dict[str, _Replaying] = {}
         self._last_heard: dict[str, float] = {}
         self._awake: deque[_Socket] = deque()
+        self._trusts = TrustLog(ledger)
 
     def follow(self, pod: str, source: EventSource) -> None:
         """Begin to follow a pod.
@@ -217,6 +219,7 @@ class Subscriber:
                     self._ask_for(stream, self._ledger.replay_ended(stream))
                 elif self._last_heard[stream.name] < now - _SILENCE_S:
                     self.ask(stream)
+        self._trusts.tell()
 
     def close(self) -> None:
         """Close every socket."""

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from kvbench import __version__
 from kvbench.metrics import exporter as metrics
 from kvbench.stack.process import Child, kvbench_command
 
@@ -31,6 +32,14 @@ def test_it_says_where_it_listens_and_ends_with_code_zero_on_sigterm(tmp_path):
         assert sample(url, metrics.UP.name) == {f'{metrics.UP.name}{{pod="127.0.0.1:9"}}': 0.0}
         child.ask_to_stop()
         assert child.wait(10) == 0
+    log = (tmp_path / "log").read_text()
+    for line in (
+        "INFO 127.0.0.1:9 joined",
+        f"INFO kvbench {__version__} shows metrics at {url}/metrics",
+        "WARNING 127.0.0.1:9: /metrics cannot be read: ",
+        "INFO ended: /metrics asked for: 1; looks at pods: ",
+    ):
+        assert log.count(line) == 1, log
 
 
 def test_nothing_to_look_at_is_refused_with_a_hint():

@@ -14,6 +14,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from kvbench import __version__
 from kvbench.cli.router import router
 from kvbench.errors import InputError
 
@@ -35,15 +36,27 @@ def started(*arguments: str):
 
 
 def test_it_says_where_it_listens_serves_and_ends_with_code_zero_on_sigterm():
-    """One line on standard output, and nothing else."""
+    """One line on standard output, and nothing else; the ordinary is INFO in its log."""
     with started("--pod", "http://127.0.0.1:9") as (process, url):
         with urllib.request.urlopen(f"{url}/pods") as answer:
             listing = json.load(answer)
+        with pytest.raises(urllib.error.HTTPError, match="400"):
+            urllib.request.urlopen(f"{url}/decisions?limit=x")
         process.send_signal(signal.SIGTERM)
 
         assert [pod["name"] for pod in listing["pods"]] == ["127.0.0.1:9"]
         assert process.wait(10) == 0
         assert process.stdout.read() == ""
+        log = [line.split(" ", 2)[2].strip() for line in process.stderr]
+        assert log[:2] == [
+            "INFO 127.0.0.1:9 joined",
+            f"INFO kvbench {__version__} routes by prefix_cost at {url}",
+        ]
+        assert log[-2:] == [
+            "INFO told to stop: 0 under way may take 30 s more",
+            "INFO ended: 0 passed on, 1 refused (400: 1)",
+        ]
+        assert set(log[2:-2]) <= {"WARNING 127.0.0.1:9 is down: connection refused"}
 
 
 def test_it_ends_with_its_parent():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 from types import SimpleNamespace
 
 import pytest
@@ -288,6 +289,27 @@ async def test_pods_that_are_slow_or_talk_nonsense_delay_no_other():
         assert {why for _, why in failures} == {"timeout", "nonsense", "refused"}
         now = shown(exporter)[metrics.UP.name]
         assert sorted(now.values()) == [0.0, 0.0, 0.0, 1.0]
+
+
+@scene
+async def test_trouble_with_a_pod_is_logged_once_and_once_that_it_is_over(caplog):
+    """However often it is looked at."""
+    caplog.set_level(logging.INFO, "kvbench")
+    pages = [b"<html></html>"] * 3 + [b"# TYPE vllm:num_requests_running gauge\n"] * 100
+    async with Site() as site:
+        web = await site.enter_async_context(
+            serving(lambda e: e.respond(200, pages.pop(0) if e.request.path == "/metrics" else b""))
+        )
+        exporter = await site.exporter(web.url)
+        name = web.url.removeprefix("http://")
+        await until(lambda: exporter.fleet.pods[name].reading is not None)
+
+        assert [(record.levelname, record.getMessage()) for record in caplog.records][:3] == [
+            ("INFO", f"{name} joined"),
+            ("WARNING", f"{name}: /metrics cannot be read: not a single metric of vLLM or SGLang"),
+            ("INFO", f"{name}: /metrics can be read again"),
+        ]
+        assert exporter.totals().endswith(", in vain: 3")
 
 
 @scene

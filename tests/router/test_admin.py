@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 
 import pytest
 from router.fakes import CHAT, Client, FakePod, House, ask, chat, chunk, fine, run, until
@@ -20,8 +21,9 @@ async def answering(house: House, number: int = 6) -> set[str]:
     return {reply.headers["x-kvbench-pod"] for reply in await asyncio.gather(*asked)}
 
 
-def test_a_pod_is_added_drained_resumed_and_removed():
-    """And gets requests exactly while it should."""
+def test_a_pod_is_added_drained_resumed_and_removed(caplog):
+    """And gets requests exactly while it should; each has its line in the log, no warning."""
+    caplog.set_level(logging.INFO, "kvbench")
 
     async def case():
         async with House(fine, admin=True, policy="round_robin") as house:
@@ -48,6 +50,13 @@ def test_a_pod_is_added_drained_resumed_and_removed():
             assert [pod["name"] for pod in listing["pods"]] == [first.name]
             assert listing["sources"] == [
                 {"source": "--pod", "pods": [first.name], "trouble": None}
+            ]
+            assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+                ("INFO", f"{first.name} joined"),
+                ("INFO", f"{second.name} joined"),
+                ("INFO", f"{first.name}: drain, by the admin API"),
+                ("INFO", f"{first.name}: resume, by the admin API"),
+                ("INFO", f"{second.name} left: it gets no more requests, those that it has end"),
             ]
 
     run(case)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 
 from router.fakes import CHAT, FakePod, House, ask, chat, fine, run, until
 
@@ -87,8 +88,9 @@ def test_a_model_whose_pods_are_down_is_unavailable_and_not_unknown():
     run(case)
 
 
-def test_a_pod_that_comes_back_with_another_model_is_noticed():
-    """And one that has loaded another is asked when somebody wants it."""
+def test_a_pod_that_comes_back_with_another_model_is_noticed(caplog):
+    """And one that has loaded another is asked when somebody wants it. Only its end is trouble."""
+    caplog.set_level(logging.INFO, "kvbench")
 
     async def case():
         async with Zoo("a", "b") as house:
@@ -101,6 +103,12 @@ def test_a_pod_that_comes_back_with_another_model_is_noticed():
             await until(lambda: models.of(pod.name) == ["c"])
             assert await house.asked(CHAT, "c") == (200, pod)
             assert (await house.asked(CHAT, "a"))[0] == 404
+            assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+                *[("INFO", f"{pod.name} joined") for pod in house.pods],
+                ("WARNING", f"{pod.name} is down: connection refused"),
+                ("INFO", f"{pod.name} is up again"),
+                ("INFO", f"{pod.name} now serves c"),
+            ]
 
             house.pods[1].models = ["b", "adapter"]
             assert (await house.asked(CHAT, "adapter"))[0] == 404

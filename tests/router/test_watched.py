@@ -25,6 +25,7 @@ def read(path) -> str:
 
 def test_what_changes_is_used_and_what_is_bad_is_not(tmp_path, caplog):
     """The one before holds, and why is said once."""
+    caplog.set_level(logging.INFO, "kvbench")
     path, used = tmp_path / "file", []
     path.write_text("one")
     file = WatchedFile(path, read, used.append)
@@ -43,6 +44,7 @@ def test_what_changes_is_used_and_what_is_bad_is_not(tmp_path, caplog):
         assert used == ["one"]
         await change("three")
         assert (used, file.trouble) == (["one", "three"], None)
+        assert [record.levelno for record in caplog.records] == [logging.INFO]
         caplog.clear()
         await change("bad")
         assert used == ["one", "three"]

@@ -1,0 +1,21 @@
+"""What a router has answered, in words."""
+
+from __future__ import annotations
+
+from kvbench.router.meters import Meters
+from kvbench.router.totals import totals
+
+
+def test_requests_are_summed_over_pods_by_how_they_ended():
+    """Those that pods answered, and those that the router refused."""
+    meters = Meters()
+    assert totals(meters) == "0 passed on, 0 refused"
+    for pod, status, times in (
+        ("a", "2xx", 1200),
+        ("b", "2xx", 34),
+        ("b", "gone", 1),
+        ("", "5xx", 1),
+    ):
+        meters.requests.add(pod, status, by=times)
+    meters.refusals.add("429", by=2)
+    assert totals(meters) == "1,236 passed on (2xx: 1,234, 5xx: 1, gone: 1), 2 refused (429: 2)"
