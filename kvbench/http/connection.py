@@ -76,8 +76,8 @@ class Connection(asyncio.Protocol):
     __slots__ = (
         "_body", "_body_size", "_continue", "_deadline", "_dispatching", "_exchange", "_head",
         "_head_size", "_headers", "_held", "_in_head", "_key", "_known", "_mid_request",
-        "_missing", "_over", "_parser", "_paused_reading", "_queue", "_server", "_target",
-        "_transport",
+        "_missing", "_over", "_parser", "_paused_reading", "_queue", "_server", "_small",
+        "_target", "_transport",
     )  # fmt: skip
 
     def __init__(self, server: Server) -> None:
@@ -96,6 +96,7 @@ class Connection(asyncio.Protocol):
         self._headers: list[Header] = []
         self._head: Head
         self._body: list[bytes] = []
+        self._small = min(_SMALL, server.limits.max_body)
         self._held = 0  # bytes that the server counts of this client's bodies
         self._known: Head | None = None  # the known head whose body is being counted off
         self._missing = 0  # bytes of that body that have not come
@@ -127,6 +128,11 @@ class Connection(asyncio.Protocol):
         """Take what has a known head, parse the rest, and hand out what is complete."""
         if self._over:
             return
+        if self._exchange is None and not self._mid_request and not self._queue:
+            request = self._server.heads.whole(data, self._small)
+            if request is not None:
+                self._begin(Request(*request))
+                return
         if self._known is not None or not self._mid_request:
             data = self._take_known(data)
         if data:
@@ -268,7 +274,8 @@ class Connection(asyncio.Protocol):
             return
         if not self._mid_request:
             self._deadline = self._server.now() + self._server.limits.idle_timeout
-        self._dispatch()
+        if self._queue or self._paused_reading or self._continue:
+            self._dispatch()
 
     def cut(self, *, reset: bool) -> None:
         """Drop the connection at once."""

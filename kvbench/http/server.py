@@ -48,6 +48,7 @@ class Server:
         held: Bytes of bodies that are being sent or answered.
         closing: Whether it has stopped accepting.
         heads: Requests' heads that have been understood.
+        now: Returns the loop's time, seconds.
         preamble: The header lines of every answer, renewed each second.
         host: Where it listens.
         port: Where it listens; the real one where 0 was asked.
@@ -71,6 +72,7 @@ class Server:
         self.port = 0
         self._name = name
         self._loop = asyncio.get_running_loop()
+        self.now = self._loop.time
         self._listener: asyncio.Server | None = None
         self._tick = min(1.0, limits.idle_timeout / 4, limits.read_timeout / 4)
         self._empty = asyncio.Event()
@@ -82,10 +84,6 @@ class Server:
         """The address as a client writes it, "http://127.0.0.1:8000"."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}"
-
-    def now(self) -> float:
-        """Return the loop's time, seconds."""
-        return self._loop.time()
 
     def forget(self, connection: Connection) -> None:
         """Take note that a connection is gone."""

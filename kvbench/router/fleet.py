@@ -147,7 +147,8 @@ class Fleet:
 
     def read(self, path: str, body: bytes) -> Reading | None:
         """Return a prompt laid out for its tokens, where they can be told and would be of use."""
-        if self.index.ledger.block_size(self.membership.pods) is None:
+        ledger = self.index.ledger
+        if not ledger.streams or ledger.block_size(self.membership.pods) is None:
             return None
         began = self.clock.now()
         parsed = self.tokens.parse(path, body)
@@ -180,28 +181,28 @@ class Fleet:
         )
 
     def choose(
-        self, policy: Policy, request: RouteRequest, pods: Sequence[Pod], now: float
+        self, policy: Policy, request: RouteRequest, pods: Sequence[PodState], now: float
     ) -> Decision:
         """Have a policy choose among `pods`, and tell everybody who has to know."""
-        states = [pod.state for pod in pods]
-        self.index.spent_s = 0.0
+        index, meters = self.index, self.meters
+        index.spent_s = 0.0
         began = self.clock.now()
-        decision = policy.choose(request, states, now)
+        decision = policy.choose(request, pods, now)
         spent = self.clock.now() - began
+        meters.stages.observe("score", value=spent - index.spent_s)
         if request.hash_tokens:
-            self.meters.stages.observe("look_up", value=self.index.spent_s)
-        self.meters.stages.observe("score", value=spent - self.index.spent_s)
-        decision = self._predicted(request, decision, states)
-        self.meters.decisions.add(decision.policy, decision.reason)
+            meters.stages.observe("look_up", value=index.spent_s)
+            decision = self._predicted(request, decision, pods)
+        meters.decisions.add(decision.policy, decision.reason)
         self.policies.placed(request, decision.pod, now)
-        self.account.decided(request, decision, states, now)
+        self.account.decided(request, decision, pods, now)
         return decision
 
     def _predicted(
         self, request: RouteRequest, decision: Decision, states: Sequence[PodState]
     ) -> Decision:
         """Return a decision that predicts what the chosen pod holds, also if its policy cannot."""
-        if decision.policy in ON_INDEX or not request.hash_tokens:
+        if decision.policy in ON_INDEX:
             return decision
         names = [state.name for state in states]
         held = self.index.again(request.hashes, request.hash_tokens, names).get(decision.pod)

@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _MOST_ATTEMPTS = 4
+_OK, _UNAVAILABLE = HTTPStatus.OK.value, HTTPStatus.SERVICE_UNAVAILABLE.value
+_NEVER = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,6 @@ class Forwarding:
         self._request = request
         self._prompt = prompt
         self._policy = policy
-        self._began = 0.0
         self._tried: list[str] = []
         self._spent = 0  # pods that have been sent the request in vain
         self._troubles: list[str] = []
@@ -110,12 +111,12 @@ class Forwarding:
         self._upstream: Upstream | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._usage = UsageFinder() if prompt is not None else None
-        self._sent = 0.0
+        self._began = self._sent = 0.0
         self._first_piece: float | None = None
         self._status = 0
         self._unsent = b""
         self._keep_alive = self._dechunk = False
-        self.deadline = math.inf
+        self.deadline = _NEVER
         exchange.on_close = self._client_left
         exchange.on_pause = self._client_slow
         exchange.on_resume = self._client_ready
@@ -137,7 +138,8 @@ class Forwarding:
 
     def _place(self) -> None:
         """Choose among the pods that have not failed this request."""
-        fleet, now = self._fleet, self._fleet.clock.now()
+        fleet, request = self._fleet, self._request
+        now = fleet.clock.now()
         pods = fleet.membership.offered(now, self._tried, self._among)
         if not pods or self._spent == _MOST_ATTEMPTS:
             self._give_up()
@@ -145,15 +147,15 @@ class Forwarding:
         if self._tried:
             fleet.meters.retries.add(self._tried[-1])
         fleet.settle(now)
+        states = [pod.state for pod in pods]
         if self._prompt is None:
-            states = [pod.state for pod in pods]
-            decision = self._policy.choose(self._request, states, now)
+            decision = self._policy.choose(request, states, now)
         else:
-            decision = fleet.choose(self._policy, self._request, pods, now)
+            decision = fleet.choose(self._policy, request, states, now)
         self._decision = decision
         pod = self._pod = fleet.membership.pods[decision.pod]
-        self._lease = Lease(pod, max(self._request.prompt_tokens - decision.matched_tokens, 0))
-        upstream = fleet.pools[pod.name].idle()
+        self._lease = Lease(pod, max(request.prompt_tokens - decision.matched_tokens, 0))
+        upstream = fleet.pools[decision.pod].idle()
         if upstream is not None:
             self._send(upstream)
         else:
@@ -161,7 +163,7 @@ class Forwarding:
 
     def _connect(self, pod: Pod) -> None:
         """Make a connection, then send."""
-        self.deadline = math.inf  # connecting has a limit of its own
+        self.deadline = _NEVER  # connecting has a limit of its own
         self._connecting = asyncio.get_running_loop().create_task(self._connected(pod))
 
     async def _connected(self, pod: Pod) -> None:
@@ -179,44 +181,43 @@ class Forwarding:
 
     def _send(self, upstream: Upstream) -> None:
         """Hand the request to the pod."""
-        fleet, exchange, pod = self._fleet, self._exchange, self._pod
-        assert pod is not None
+        fleet, request, decision = self._fleet, self._exchange.request, self._decision
         self._connecting = None
         self._upstream = upstream
-        self._sent = fleet.clock.now()
-        self.deadline = self._sent + fleet.limits.first_byte_s
-        request = exchange.request
-        method, body = request.head.method, request.body
-        first, rest = fleet.pools[pod.name].request_head(request.head)
-        upstream.ask(self, method, first + length_line(method, len(body)) + rest, body)
-        if self._prompt is not None and not self._prompt.stream:
-            self._expect_first_token()
-
-    def _expect_first_token(self) -> None:
-        """Take the prefill off the pod when it was expected to be done."""
-        expected_s = self._decision.expected_s
-        if expected_s is not None and self._lease is not None:
-            self._fleet.expect_first_token(self._sent + expected_s, self._lease)
+        self._sent = sent = fleet.clock.now()
+        self.deadline = sent + fleet.limits.first_byte_s
+        head, body = request.head, request.body
+        first, rest = fleet.pools[decision.pod].request_head(head)
+        line = length_line(head.method, len(body))
+        upstream.ask(self, head.method, b"%b%b%b" % (first, line, rest), body)
+        prompt, lease, expected_s = self._prompt, self._lease, decision.expected_s
+        if (
+            prompt is not None
+            and not prompt.stream
+            and lease is not None
+            and expected_s is not None
+        ):
+            fleet.expect_first_token(sent + expected_s, lease)
 
     # What the pod's connection tells.
 
     def answered(self, head: Head, length: int) -> None:
         """Make the head to pass on, with what was decided; it leaves with what came behind it."""
-        request, decision = self._exchange.request, self._decision
-        assert self._pod is not None
-        if head.status == HTTPStatus.SERVICE_UNAVAILABLE and self._another(self._pod):
+        fleet, pod, decision = self._fleet, self._pod, self._decision
+        status = self._status = head.status
+        assert pod is not None
+        if status == _UNAVAILABLE and self._another(pod):
             self._drop()
             self.failed("unavailable", "answered 503")
             return
-        self._status = head.status
+        request = self._exchange.request
         request.body = b""
         asked = request.head
         self._dechunk = head.chunked and asked.http_1_0
         self._keep_alive = head.framed and asked.keep_alive and not asked.http_1_0
-        if head.status < 500:
-            self._fleet.membership.answered(self._pod)
-        self._fleet.meters.added_latency.observe(value=self._sent - self._began)
-        self.deadline = self._fleet.clock.now() + self._fleet.limits.idle_s
+        if status < 500:
+            fleet.membership.answered(pod)
+        fleet.meters.added_latency.observe(value=self._sent - self._began)
         ours = b"%bx-kvbench-predicted-tokens: %d\r\n" % (
             _who_and_why(decision.pod, decision.policy, decision.reason),
             decision.matched_tokens,
@@ -233,16 +234,17 @@ class Forwarding:
 
     def arrived(self, raw: bytes, pieces: list[bytes]) -> None:
         """Pass a piece of the body on; look at it in passing."""
-        now = self._fleet.clock.now()
+        fleet, usage = self._fleet, self._usage
+        now = fleet.clock.now()
         if pieces and self._first_piece is None:
             self._first_piece = now
             if self._lease is not None:
                 self._lease.first_token()
-        if self.deadline != math.inf:
-            self.deadline = now + self._fleet.limits.idle_s
-        if self._usage is not None:
+        if self.deadline != _NEVER:
+            self.deadline = now + fleet.limits.idle_s
+        if usage is not None:
             for piece in pieces:
-                self._usage.feed(piece)
+                usage.feed(piece)
         if self._dechunk:
             raw = b"".join(pieces)
         if self._unsent:
@@ -252,14 +254,13 @@ class Forwarding:
 
     def completed(self) -> None:
         """End the answer and learn from it."""
-        pod = self._pod
+        fleet, pod, status = self._fleet, self._pod, self._status
         assert pod is not None
-        if self._status < 500:
-            self._fleet.membership.succeeded(pod)
+        if status < 500:
+            fleet.membership.succeeded(pod)
         else:
-            now = self._fleet.clock.now()
-            self._fleet.membership.failed(pod, f"answered {self._status}", now)
-        self._end(f"{self._status // 100}xx", self._outcome(pod))
+            fleet.membership.failed(pod, f"answered {status}", fleet.clock.now())
+        self._end(f"{status // 100}xx", self._outcome())
         self._exchange.raw_end(keep_alive=self._keep_alive)
 
     def failed(self, failure: Failure, why: str) -> None:
@@ -296,7 +297,7 @@ class Forwarding:
         """Read no more from the pod."""
         if self._upstream is not None:
             self._upstream.pause()
-            self.deadline = math.inf
+            self.deadline = _NEVER
 
     def _client_ready(self) -> None:
         """Read on."""
@@ -364,10 +365,11 @@ class Forwarding:
 
     def _end(self, status: str, outcome: Outcome) -> None:
         """Close the books on this request, however it went."""
-        self._fleet.under_way.discard(self)
+        fleet, pod = self._fleet, self._pod
+        fleet.under_way.discard(self)
         exchange = self._exchange  # it held on to this object, as this object does to it
         exchange.on_close = exchange.on_pause = exchange.on_resume = None
-        self._fleet.meters.requests.add("" if self._pod is None else self._pod.name, status)
+        fleet.meters.requests.add("" if pod is None else pod.state.name, status)
         self._upstream = None
         try:
             self._leave(outcome)
@@ -376,23 +378,23 @@ class Forwarding:
             if ended is not None:
                 ended()
 
-    def _outcome(self, pod: Pod) -> Outcome:
+    def _outcome(self) -> Outcome:
         """Return what an answer in full has taught, and count it."""
         prompt, usage = self._prompt, self._usage
-        if prompt is None or usage is None or self._status != HTTPStatus.OK:
+        if prompt is None or usage is None or self._status != _OK:
             return Outcome()
-        ttft = None
+        fleet, name, ttft = self._fleet, self._decision.pod, None
+        meters = fleet.meters
         if prompt.stream and self._first_piece is not None:
             ttft = self._first_piece - self._sent
-            self._fleet.meters.ttft.observe(pod.name, value=ttft)
-        tokens, cached = usage.prompt_tokens(), usage.cached_tokens()
+            meters.ttft.observe(name, value=ttft)
+        tokens, cached = usage.tokens()
         if tokens is not None and not prompt.counted:
-            self._fleet.bytes_per_token.learn(prompt.model, prompt.size, tokens)
+            fleet.bytes_per_token.learn(prompt.model, prompt.size, tokens)
         if tokens is not None and cached is not None:
-            meters = self._fleet.meters
-            meters.prompt_tokens.add(pod.name, by=tokens)
-            meters.predicted_tokens.add(pod.name, by=self._decision.matched_tokens)
-            meters.cached_tokens.add(pod.name, by=cached)
+            meters.prompt_tokens.add(name, by=tokens)
+            meters.predicted_tokens.add(name, by=self._decision.matched_tokens)
+            meters.cached_tokens.add(name, by=cached)
         return Outcome(ttft, tokens, cached, served=True)
 
 

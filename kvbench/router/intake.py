@@ -101,8 +101,8 @@ class Intake:
 
     def handle(self, exchange: Exchange, holder: Holder | None = None) -> None:
         """Answer one request, now or later; `holder` has its key, if keys are asked for."""
-        request = exchange.request
-        method, path = request.method, request.path
+        head = exchange.request.head
+        method, path = head.method, head.path
         if path in PROMPTS and method == "POST":
             self._route(exchange, holder)
         elif path == MODELS and method == "GET":
@@ -147,14 +147,16 @@ class Intake:
 
     def _route(self, exchange: Exchange, holder: Holder | None) -> None:
         """Send a prompt where the policy says."""
-        fleet, headers = self._fleet, exchange.request.head.named
+        fleet, asked = self._fleet, exchange.request
+        headers = asked.head.named
         try:
             policy = self._policy(headers.get(b"x-kvbench-policy"))
-            reading = fleet.read(exchange.request.path, exchange.request.body)
+            reading = fleet.read(asked.head.path, asked.body)
             if reading is None:
-                began = fleet.clock.now()
-                prompt = read_prompt(exchange.request.body)
-                fleet.meters.stages.observe("parse", value=fleet.clock.now() - began)
+                now = fleet.clock.now
+                began = now()
+                prompt = read_prompt(asked.body)
+                fleet.meters.stages.observe("parse", value=now() - began)
         except (BodyError, InputError) as error:
             self._pages.refuse(exchange, HTTPStatus.BAD_REQUEST, str(error))
             return

@@ -42,19 +42,13 @@ class UsageFinder:
         self._found = window[at : at + _WINDOW]
         self._tail = self._found if len(self._found) < _WINDOW else window[-len(_KEY) :]
 
-    def prompt_tokens(self) -> int | None:
-        """Return the prompt's tokens, if the answer said."""
-        tokens = _number(_PROMPT, self._found)
-        if tokens is None:
-            return None
-        return tokens + sum(map(int, _BESIDE.findall(self._found)))
-
-    def cached_tokens(self) -> int | None:
-        """Return how many of them were cached, if the answer said."""
-        return _number(_CACHED, self._found)
-
-
-def _number(pattern: re.Pattern[bytes], text: bytes) -> int | None:
-    """Return the number that the pattern finds."""
-    match = pattern.search(text)
-    return int(match[1]) if match else None
+    def tokens(self) -> tuple[int | None, int | None]:
+        """Return the prompt's tokens, and how many of them were cached, as far as it said."""
+        found = self._found
+        if not found:
+            return None, None
+        prompt, cached = _PROMPT.search(found), _CACHED.search(found)
+        tokens = int(prompt[1]) if prompt else None
+        if tokens is not None and b"cache_" in found:
+            tokens += sum(map(int, _BESIDE.findall(found)))
+        return tokens, int(cached[1]) if cached else None
