@@ -88,6 +88,8 @@ class IndexedPrefixes:
     def matched_tokens(self, request: RouteRequest, pods: Sequence[str], now: float) -> list[int]:
         """Return, for each of `pods`, the prompt tokens that it has, or will have, cached."""
         self._now = now
+        if not request.hash_tokens:
+            return self._estimate.matched_tokens(request, pods, now)
         found = self._exact(request, pods, now)
         others = [pod for pod in pods if pod not in found]
         if others:
@@ -97,8 +99,6 @@ class IndexedPrefixes:
 
     def _exact(self, request: RouteRequest, pods: Sequence[str], now: float) -> dict[str, int]:
         """Return the cached tokens of the pods that are known exactly."""
-        if not request.hash_tokens:
-            return {}
         held = self._index.match(request.hashes, request.hash_tokens, pods)
         self._latest = (request.id, held)
         found: dict[str, int] = {}
@@ -111,9 +111,10 @@ class IndexedPrefixes:
 
     def placed(self, request: RouteRequest, pod: str, now: float) -> None:
         """Promise the blocks of `request` that `pod` does not have yet."""
-        self._estimate.placed(_coarse(request), pod, now)
         if not request.hash_tokens:
+            self._estimate.placed(request, pod, now)
             return
+        self._estimate.placed(_coarse(request), pod, now)
         identity, held = self._latest
         known = held.get(pod, 0) if identity == request.id else 0
         self._expire(now)
@@ -138,6 +139,9 @@ class IndexedPrefixes:
 
     def finished(self, request: RouteRequest, decision: Decision, outcome: Outcome) -> None:
         """Let the promises of a request expire; let the estimate learn, where it was used."""
+        if not request.hash_tokens:
+            self._estimate.finished(request, decision, outcome)
+            return
         pod, blocks, made_until = self._under_way.pop(request.id, ("", (), 0.0))
         promises, size = self._promises.get(pod), request.hash_tokens
         if promises is not None:
@@ -146,7 +150,7 @@ class IndexedPrefixes:
             promises.end(blocks, made_until, self._now if come else self._now + _GRACE_S)
             if come:
                 promises.drop(self._now)
-        if not size or decision.pod not in self._index.match((), size, [decision.pod]):
+        if decision.pod not in self._index.match((), size, [decision.pod]):
             self._estimate.finished(_coarse(request), decision, outcome)
 
     def forget(self, pod: str) -> None:
@@ -156,9 +160,7 @@ class IndexedPrefixes:
 
 
 def _coarse(request: RouteRequest) -> RouteRequest:
-    """Return a request to estimate: in few and large blocks, where it is likely to be matched."""
-    if not request.hash_tokens:
-        return request
+    """Return a request with tokens to estimate: in few and large blocks, as it is likely known."""
     return msgspec.structs.replace(
         request,
         blocks=request.blocks[_COARSE - 1 :: _COARSE],
