@@ -39,6 +39,23 @@ class _GenerationTag(Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
+class _Sandbox(ImmutableSandboxedEnvironment):
+    """Jinja's sandbox, in which a key of a mapping is found at once.
+
+    `m.role` is tried as an attribute first there, and the exception that follows takes longer than
+    everything else that a template does for a message.
+    """
+
+    def getattr(self, obj: object, attribute: str) -> object:
+        """Return what `obj.attribute` is in a template."""
+        if type(obj) is dict and attribute not in _OF_DICTS and attribute in obj:
+            return obj[attribute]
+        return super().getattr(obj, attribute)
+
+
+_OF_DICTS = frozenset(dir(dict))
+
+
 def _to_json(value: object, indent: int | None = None) -> str:
     """Return JSON for a model to read: nothing escaped for HTML or ASCII."""
     return json.dumps(value, ensure_ascii=False, indent=indent)
@@ -84,7 +101,7 @@ class ChatTemplate:
     ) -> None:
         self._where = where
         self._special_tokens = dict(special_tokens)
-        env = ImmutableSandboxedEnvironment(
+        env = _Sandbox(
             trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, loopcontrols]
         )
         env.filters["tojson"] = _to_json

@@ -49,6 +49,18 @@ def test_a_template_renders_as_on_a_server(source, text):
     assert render(source) == text
 
 
+def test_a_key_of_a_message_is_found_by_either_notation_and_a_method_is_no_key():
+    """As in Jinja's own sandbox: methods first, then keys, then nothing."""
+    messages = [{"role": "user", "items": 3}]
+    for source, text in (
+        ("{{ messages[0].role }}{{ messages[0]['role'] }}", "useruser"),
+        ("{{ messages[0].content is defined }}{{ messages[0].content }}", "False"),
+        ("{{ messages[0].items is number }}{{ messages[0]['items'] }}", "False3"),
+        ("{{ messages[0].get('role') }}{{ messages[0].__class__ }}", "user"),
+    ):
+        assert render(source, messages) == text
+
+
 def test_the_generation_prompt_can_be_left_out():
     """The template is told whether an answer is to follow."""
     source = "{% if add_generation_prompt %}>{% endif %}"
