@@ -13,7 +13,12 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from kvbench.oracle.ceiling import Ceiling
+    from kvbench.stack.target import Target
     from kvbench.workload.plan import Plan, PlannedTurn
+
+
+_BLOCK_SIZE = 16
+"""vLLM's default on GPUs; assumed where nobody says another."""
 
 
 def plan(
@@ -30,10 +35,23 @@ def plan(
         int | None, typer.Option(min=1, help="Take only so many rows of the trace, or turns.")
     ] = None,
     speed: Annotated[float, typer.Option(min=1e-6, help="Play it so many times faster.")] = 1.0,
-    tokenizer: Annotated[
-        Path | None, typer.Option(help="Tokenizer: a directory or tokenizer.json.")
+    target: Annotated[
+        str | None,
+        typer.Option(
+            help="Base URL of a vLLM pod or a kvbench router, as for `run`: the plan is made with "
+            "its tokenizer, blocks and window. It is only asked for these."
+        ),
     ] = None,
-    block_size: Annotated[int, typer.Option(min=1, help="Tokens per KV block.")] = 16,
+    model: Annotated[
+        str | None, typer.Option(help="Model to ask --target for; default: its first.")
+    ] = None,
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(help="Tokenizer: a directory or tokenizer.json; default: --target's, or ours"),
+    ] = None,
+    block_size: Annotated[
+        int | None, typer.Option(min=1, help="Tokens per KV block; default: --target's, or 16.")
+    ] = None,
     show: Annotated[int, typer.Option(min=0, help="How many of the first turns to list.")] = 8,
 ) -> None:
     """Show what will be sent, and what an endless cache would hit of it; send nothing.
@@ -42,24 +60,39 @@ def plan(
 
       kvbench plan workloads/chat.yaml
 
+      kvbench plan workloads/chat.yaml --target http://127.0.0.1:8000
+
       kvbench plan --trace conversation_trace.jsonl --limit 300 --block-size 512
 
-    [bold]Exit codes[/bold]   0 shown · 2 your input
+    [bold]Exit codes[/bold]   0 shown · 2 your input · 3 the target did not answer
     """
     from rich.console import Console
 
+    from kvbench.errors import InputError
     from kvbench.gates.file import read_gates
     from kvbench.oracle.ceiling import ceiling
+    from kvbench.stack.own_tokenizer import tokenizer_for
+    from kvbench.stack.preflight import Seen, problems
+    from kvbench.stack.target import look_at
     from kvbench.text.tokenizer import Tokenizer
     from kvbench.workload.load import load_plan
     from kvbench.workload.render import Renderer
 
     gates = read_gates(workload) if workload is not None else []
     planned = load_plan(workload, trace, seed=seed, limit=limit, speed=speed)
-    renderer = Renderer(planned, Tokenizer.load(tokenizer))
-    top = ceiling(planned, renderer, block_size)
+    if model is not None and target is None:
+        raise InputError("--model: expected --target beside it, which has the model")
+    there = look_at(target, model) if target is not None else None
+    words = Tokenizer.load(tokenizer) if there is None else tokenizer_for(there, tokenizer)
+    size = block_size or (there.block_size if there is not None else None) or _BLOCK_SIZE
+    top = ceiling(planned, Renderer(planned, words), size)
     console = Console()
-    console.print(_summary(planned, top))
+    console.print(_summary(planned, top, there))
+    if there is not None:
+        pairs = zip(planned.turns, top.prompt_tokens, strict=True)
+        lengths = [tokens + turn.max_tokens for turn, tokens in pairs]
+        for problem in problems(Seen(there.max_model_len), lengths):
+            console.print(f"note: {problem.sentence}", style="yellow", markup=False)
     for note in planned.notes:
         console.print(f"note: {note}", style="yellow", markup=False)
     for gate in gates:
@@ -70,7 +103,7 @@ def plan(
         console.print(_first_turns(planned, top, show))
 
 
-def _summary(plan: Plan, top: Ceiling) -> Table:
+def _summary(plan: Plan, top: Ceiling, there: Target | None) -> Table:
     """Return the plan in a dozen numbers."""
     from kvbench.cli.tables import facts_table
     from kvbench.units import format_seconds, format_share
@@ -80,6 +113,9 @@ def _summary(plan: Plan, top: Ceiling) -> Table:
     last = max((turn.at for turn in plan.turns if turn.at is not None), default=0.0)
     table = facts_table(f"{plan.name}, seed {plan.seed}")
     table.add_row("sent to", f"{plan.api}, history {plan.history}")
+    if there is not None:
+        window = f", window {there.max_model_len:,} tokens" if there.max_model_len else ""
+        table.add_row("target", f"{there.url}, {there.model}{window}")
     table.add_row("sessions", f"{plan.sessions:,}")
     table.add_row("turns", f"{len(plan.turns):,}")
     table.add_row("prefix groups", f"{len({turn.group for turn in plan.turns}):,}")

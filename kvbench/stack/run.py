@@ -10,7 +10,6 @@ manifest says how far it came.
 from __future__ import annotations
 
 import signal
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -44,6 +43,7 @@ from kvbench.report.page import build_report
 from kvbench.stack.abort import Abort, GateAbortError
 from kvbench.stack.decisions import DecisionWatch
 from kvbench.stack.loadgen import complaints, free_port, locust_command
+from kvbench.stack.own_tokenizer import tokenizer_for
 from kvbench.stack.preflight import notes as preflight_notes
 from kvbench.stack.preflight import problems, refusal
 from kvbench.stack.probe import probe
@@ -51,7 +51,6 @@ from kvbench.stack.process import Child
 from kvbench.stack.tail import Tail
 from kvbench.stack.target import Target, cache_counters, look_at, reset_caches
 from kvbench.stack.watch import ServerWatch, servers_of
-from kvbench.text.tokenizer import Tokenizer
 from kvbench.workload.load import fingerprint, load_plan
 from kvbench.workload.render import Renderer
 
@@ -64,6 +63,7 @@ if TYPE_CHECKING:
     from kvbench.records.evidence import Evidence
     from kvbench.records.summary import Summary
     from kvbench.records.verdict import Verdict
+    from kvbench.text.tokenizer import Tokenizer
     from kvbench.workload.plan import Plan
 
 DEFAULT_BLOCK_SIZE = 16
@@ -226,7 +226,7 @@ def prepare(job: Job) -> Prepared:
     plan = load_plan(job.workload, job.trace, seed=job.seed, limit=job.limit, speed=job.speed)
     gates = [gate for path in (job.workload, job.gates) if path for gate in read_gates(path)]
     target = look_at(job.target, job.model)
-    tokenizer = _tokenizer(job, target)
+    tokenizer = tokenizer_for(target, job.tokenizer)
     notes = list(plan.notes)
     if target.block_size is None:
         notes.append(
@@ -449,14 +449,6 @@ def _afterthoughts(summary: Summary, manifest: Manifest) -> list[str]:
                 "a restart, or a reset in between"
             )
     return notes
-
-
-def _tokenizer(job: Job, target: Target) -> Tokenizer:
-    """Return the tokenizer to plan with: the one given, the target's own, or kvbench's."""
-    if job.tokenizer is None and target.root:
-        with suppress(InputError):  # a name on a hub, or a directory of another machine
-            return Tokenizer.load(target.root)
-    return Tokenizer.load(job.tokenizer)
 
 
 def _preflight(
