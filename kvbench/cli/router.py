@@ -49,7 +49,13 @@ def router(
         typer.Option(help="YAML file of API keys and their limits; without one all may ask."),
     ] = None,
     max_in_flight: Annotated[
-        int | None, typer.Option(min=1, help="Requests under way at once; no limit if absent.")
+        int | None,
+        typer.Option(
+            min=1,
+            help="Requests of all clients that are passed on to pods at once; those beyond wait in "
+            "--queue, or are answered 429. No limit if absent. (A client's own: `in_flight` in "
+            "--api-keys-file.)",
+        ),
     ] = None,
     queue: int = typer.Option(
         0, min=0, help="Requests that may wait for --max-in-flight; more are answered 429."

@@ -59,7 +59,15 @@ def run(
     request_timeout: Annotated[
         str, typer.Option(help="A turn that takes longer is given up.")
     ] = "10m",
-    max_in_flight: Annotated[int, typer.Option(min=1, help="Most turns open at once.")] = 4096,
+    max_in_flight: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Turns that one load worker has open at most. One that is due beyond it is sent "
+            "late, and counted as held back: a guard for this machine, not a concurrency to "
+            "measure at.",
+        ),
+    ] = 4096,
     gates: Annotated[
         Path | None, typer.Option(help="Judge it by this file's gates too, beside the workload's.")
     ] = None,

@@ -72,7 +72,7 @@ OPTIONS = (
     Option("--isolation", "salt", "Keep off the caches of earlier runs", ("salt", "none")),
     Option("--warm", "no", "Accept caches that hold this very plan already", ("no", "yes")),
     Option("--block-size", "16", "Tokens per KV block of the target, for the ceiling"),
-    Option("--max-in-flight", "4096", "Most requests open at once, per worker"),
+    Option("--max-in-flight", "4096", "Turns that a worker has open at most; others are held back"),
     Option("--request-timeout", "10m", "Longest that one answer may take"),
     Option("--api-key-file", "", "File with the key; else OPENAI_API_KEY is used", shown=False),
     Option("--metrics-host", "127.0.0.1", "Address of --metrics-port", shown=False),

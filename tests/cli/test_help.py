@@ -39,3 +39,16 @@ def test_the_command_line_is_there_at_once():
     heavy = {"numpy", "pandas", "pydantic", "matplotlib", "tokenizers", "uvloop", "locust"}
     heavy |= {"asyncio", "yaml", "pynvml", "rich.console", "kvbench.stack", "kvbench.alerts"}
     assert heavy & set(loaded.split()) == set()
+
+
+@pytest.mark.parametrize(
+    ("verb", "words"),
+    [
+        ("run", "Turns that one load worker has open at most."),
+        ("router", "Requests of all clients that are passed on to pods at once;"),
+    ],
+)
+def test_a_flag_that_verbs_share_says_what_each_takes_it_for(verb, words):
+    """--max-in-flight guards the load generator's machine in one, and the pods in the other."""
+    (flag,) = [one for one in VERBS[verb].params if one.name == "max_in_flight"]
+    assert flag.help.startswith(words)
