@@ -255,11 +255,12 @@ class Connection(asyncio.Protocol):
 
     def send(self, data: bytes) -> None:
         """Write, or cut a client that does not read."""
-        if self._transport.get_write_buffer_size() > self._server.limits.max_unsent:
+        transport = self._transport
+        if transport.get_write_buffer_size() > self._server.limits.max_unsent:
             logger.warning("cut %s: it does not read its answer", self.peer)
             self.cut(reset=True)
             return
-        self._transport.write(data)
+        transport.write(data)
 
     def finished(self, exchange: Exchange, *, keep_alive: bool) -> None:
         """Serve the next request, or hang up."""

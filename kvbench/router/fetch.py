@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kvbench.http.address import Address
     from kvbench.router.heads import Head
     from kvbench.router.upstream import Failure, Pool, Upstream
@@ -43,7 +45,7 @@ class _Call:
         """Keep the status."""
         self._status = head.status
 
-    def arrived(self, raw: bytes, pieces: list[bytes]) -> None:  # noqa: ARG002 - decoded is wanted
+    def arrived(self, raw: bytes, pieces: Sequence[bytes]) -> None:  # noqa: ARG002 - decoded is wanted
         """Keep the body, up to a bound."""
         if len(self._body) < _MOST_BODY:
             self._body += b"".join(pieces)

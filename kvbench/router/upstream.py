@@ -29,6 +29,8 @@ import httptools
 from kvbench.router.heads import Head, parse_head, request_head, split_length
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kvbench.http.address import Address
 
 Failure = Literal[
@@ -51,7 +53,7 @@ class Caller(Protocol):
         """Take the head, and what it says of the body's length (-1: nothing); more follows."""
         ...
 
-    def arrived(self, raw: bytes, pieces: list[bytes]) -> None:
+    def arrived(self, raw: bytes, pieces: Sequence[bytes]) -> None:
         """Take body bytes, as framed and as decoded; either may be empty.
 
         Called right after `answered` too, with nothing if nothing came with the head.
@@ -81,7 +83,7 @@ class Upstream(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._caller: Caller | None = None
         self._parser: httptools.HttpResponseParser  # of chunks
-        self._aligned = True  # whether the parser has seen no chunk that was not whole
+        self._aligned = False  # whether chunks come, and none yet that was not whole
         self._head: Head | None = None
         self._length = -1
         self._missing = 0
@@ -98,7 +100,7 @@ class Upstream(asyncio.Protocol):
         self._caller = caller
         self._method = method
         self._head = None
-        self._complete = False
+        self._complete = self._aligned = False
         if len(body) < 2**14:
             self._transport.write(head + body)
         else:
@@ -138,6 +140,9 @@ class Upstream(asyncio.Protocol):
         caller = self._caller
         if caller is None:  # nobody asked
             self._transport.abort()
+            return
+        if self._aligned and (piece := _only_chunk(data)) is not None:
+            caller.arrived(data, (piece,))
             return
         first = self._head is None
         try:
@@ -200,7 +205,7 @@ class Upstream(asyncio.Protocol):
             self._head = parse_head(lines, self._method, counted=self._length >= 0)
             self._missing = self._length
             if self._head.chunked:
-                self._aligned = True
+                self._aligned = self._head.has_body
                 self._parser = httptools.HttpResponseParser(self)
                 self._parser.feed_data(head)
             return data
@@ -273,6 +278,16 @@ class Upstream(asyncio.Protocol):
         self._transport.abort()
         if caller is not None:
             caller.failed(failure, why)
+
+
+def _only_chunk(data: bytes) -> bytes | None:
+    """Return what is in the chunk that `data` is, if it is one, whole, and not the last."""
+    found = _CHUNK.match(data)
+    if found is None:
+        return None
+    start = found.end()
+    stop = start + int(found[1], 16)
+    return data[start:stop] if data[stop:] == b"\r\n" else None
 
 
 class Pool:

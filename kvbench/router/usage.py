@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 
 _KEY = b'"usage"'
+_KEPT = len(_KEY)
 _WINDOW = 1024
 _PROMPT = re.compile(rb'"(?:prompt|input)_tokens"\s*:\s*(\d{1,12})\b')
 _CACHED = re.compile(rb'"(?:cached|cache_read_input)_tokens"\s*:\s*(\d{1,12})\b')
@@ -37,10 +38,10 @@ class UsageFinder:
         window = self._tail + piece
         at = window.rfind(_KEY)
         if at < 0:
-            self._tail = window[-len(_KEY) :]
+            self._tail = window[-_KEPT:]
             return
         self._found = window[at : at + _WINDOW]
-        self._tail = self._found if len(self._found) < _WINDOW else window[-len(_KEY) :]
+        self._tail = self._found if len(self._found) < _WINDOW else window[-_KEPT:]
 
     def tokens(self) -> tuple[int | None, int | None]:
         """Return the prompt's tokens, and how many of them were cached, as far as it said."""
