@@ -290,7 +290,7 @@ async def metric(port: int) -> float:
     writer.write(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
     text = (await reader.read()).decode()
     writer.close()
-    name = "kvbench_router_event_batches_total{"
+    name = "kvbench_router_events_batches_total{"
     return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(name))
 
 

@@ -53,7 +53,7 @@ def _not_offered(settings: Settings) -> Alert:
 
 def _router_degraded(settings: Settings) -> Alert:
     """Route by estimates, because events were lost."""
-    level = gauge(router.POD_TRUST, 'level="degraded"')
+    level = gauge(router.EVENTS_TRUST, 'level="degraded"')
     return Alert(
         name="KVBenchRouterDegraded",
         severity="warning",

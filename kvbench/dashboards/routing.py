@@ -224,7 +224,7 @@ def _trust() -> Panel:
         "estimates from what it sent.",
         "short",
         tuple(
-            Query(total(gauge(router.POD_TRUST, f'{OURS},level="{level}"')), level, colour)
+            Query(total(gauge(router.EVENTS_TRUST, f'{OURS},level="{level}"')), level, colour)
             for level, colour in levels
         ),
         kind="stack",

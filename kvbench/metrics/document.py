@@ -13,7 +13,13 @@ if TYPE_CHECKING:
 
 _PARTS = (
     ("Exporter", exporter, "`kvbench exporter`, beside any pods."),
-    ("Router", router, "`kvbench router`."),
+    (
+        "Router",
+        router,
+        "`kvbench router`. It hears KV events by itself; what it tells of them has the exporter's "
+        "names:\n`kvbench_router_events_…` here is `kvbench_events_…` there. Restarts are the "
+        "router's alone; the\nexporter has `kvbench_cache_cold_starts_total`.",
+    ),
     ("Load generator", load, "`kvbench run`, at the master."),
     ("Simulated pod", pod, "`kvbench pod`, beside the families of vLLM that it serves."),
 )

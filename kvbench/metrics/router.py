@@ -109,39 +109,39 @@ INDEX_ORPHANS = Metric(
     "Blocks that a pod has told of whose parent is unknown, and which therefore do not count.",
     ("pod",),
 )
-POD_TRUST = Metric(
-    "kvbench_router_pod_trust",
+EVENTS_TRUST = Metric(
+    "kvbench_router_events_trust",
     "gauge",
     "How far a pod's part of the index is believed: 1 for its level (exact, degraded, cold), "
     "0 for the others.",
     ("pod", "level"),
 )
-EVENT_BATCHES = Metric(
-    "kvbench_router_event_batches_total",
+EVENTS_BATCHES = Metric(
+    "kvbench_router_events_batches_total",
     "counter",
     "Batches of KV events applied.",
     ("pod",),
 )
-EVENT_LAG = Metric(
-    "kvbench_router_event_lag_seconds",
+EVENTS_LAG = Metric(
+    "kvbench_router_events_lag_seconds",
     "gauge",
     "Age of the latest batch of KV events when it was applied, by the two machines' calendars.",
     ("pod",),
 )
-EVENT_GAPS = Metric(
-    "kvbench_router_event_gaps_total",
+EVENTS_GAPS = Metric(
+    "kvbench_router_events_gaps_total",
     "counter",
     "Times that a number was missing in a pod's KV events, and was asked for again.",
     ("pod",),
 )
 EVENTS_LOST = Metric(
-    "kvbench_router_event_batches_lost_total",
+    "kvbench_router_events_lost_total",
     "counter",
     "Batches of KV events that no replay could bring, or that could not be read.",
     ("pod",),
 )
-EVENT_RESTARTS = Metric(
-    "kvbench_router_event_restarts_total",
+EVENTS_RESTARTS = Metric(
+    "kvbench_router_events_restarts_total",
     "counter",
     "Times that a pod's KV events began anew, or its connection broke, and it was forgotten.",
     ("pod",),
@@ -272,12 +272,12 @@ METRICS = (
     STAGES,
     INDEX_BLOCKS,
     INDEX_ORPHANS,
-    POD_TRUST,
-    EVENT_BATCHES,
-    EVENT_LAG,
-    EVENT_GAPS,
+    EVENTS_TRUST,
+    EVENTS_BATCHES,
+    EVENTS_LAG,
+    EVENTS_GAPS,
     EVENTS_LOST,
-    EVENT_RESTARTS,
+    EVENTS_RESTARTS,
     PREDICTIONS,
     PREDICTION_ERROR,
     REGRET,

@@ -40,12 +40,12 @@ class Meters:
         self.stages = Buckets(router.STAGES, registry)
         self.index_blocks = Levels(router.INDEX_BLOCKS, registry)
         self.index_orphans = Levels(router.INDEX_ORPHANS, registry)
-        self.pod_trust = Levels(router.POD_TRUST, registry)
-        self.event_batches = Levels(router.EVENT_BATCHES, registry)
-        self.event_lag = Levels(router.EVENT_LAG, registry)
-        self.event_gaps = Levels(router.EVENT_GAPS, registry)
+        self.events_trust = Levels(router.EVENTS_TRUST, registry)
+        self.events_batches = Levels(router.EVENTS_BATCHES, registry)
+        self.events_lag = Levels(router.EVENTS_LAG, registry)
+        self.events_gaps = Levels(router.EVENTS_GAPS, registry)
         self.events_lost = Levels(router.EVENTS_LOST, registry)
-        self.event_restarts = Levels(router.EVENT_RESTARTS, registry)
+        self.events_restarts = Levels(router.EVENTS_RESTARTS, registry)
         self.predictions = Counts(router.PREDICTIONS, registry)
         self.prediction_error = Counts(router.PREDICTION_ERROR, registry)
         self.regret = Buckets(router.REGRET, registry)
@@ -104,13 +104,13 @@ class Meters:
             self.index_blocks.set(pod, to=holdings.blocks)
             self.index_orphans.set(pod, to=holdings.parked)
             for level in LEVELS:
-                self.pod_trust.set(pod, level, to=float(level == holdings.trust.level))
-            self.event_lag.set(pod, to=max(stream.lag_s for stream in streams))
+                self.events_trust.set(pod, level, to=float(level == holdings.trust.level))
+            self.events_lag.set(pod, to=max(stream.lag_s for stream in streams))
             feeds = [stream.feed for stream in streams]
-            self.event_batches.set(pod, to=sum(stream.batches for stream in streams))
-            self.event_gaps.set(pod, to=sum(feed.gaps for feed in feeds))
+            self.events_batches.set(pod, to=sum(stream.batches for stream in streams))
+            self.events_gaps.set(pod, to=sum(feed.gaps for feed in feeds))
             self.events_lost.set(pod, to=sum(feed.lost for feed in feeds))
-            self.event_restarts.set(pod, to=sum(feed.restarts for feed in feeds))
+            self.events_restarts.set(pod, to=sum(feed.restarts for feed in feeds))
 
     def read_tokens(self, tokens: PromptTokens) -> None:
         """Set which models' tokens are made here, before a scrape."""

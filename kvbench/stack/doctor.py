@@ -202,7 +202,7 @@ def _seen_router(name: str, url: str) -> SeenRouter:
     except (TargetError, ValueError):
         families = []
     for sample in (sample for family in families for sample in family.samples):
-        if sample.name == router.POD_TRUST.name and sample.value:
+        if sample.name == router.EVENTS_TRUST.name and sample.value:
             trust[sample.labels.get("pod", "")] = sample.labels.get("level", "")
         elif sample.name == router.TOKENS_KNOWN.name:
             known[sample.labels.get("model", "")] = bool(sample.value)

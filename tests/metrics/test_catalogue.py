@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from kvbench.metrics import exporter, router
 from kvbench.metrics.catalogue import CATALOGUE
 
 every_entry = pytest.mark.parametrize("metric", CATALOGUE, ids=lambda metric: metric.name)
@@ -25,6 +26,18 @@ def test_buckets_belong_to_histograms_and_rise(metric):
     """Without +Inf, which is always there."""
     assert bool(metric.buckets) == (metric.kind == "histogram")
     assert list(metric.buckets) == sorted(set(metric.buckets))
+
+
+def test_what_is_heard_of_kv_events_is_called_alike_by_exporter_and_router():
+    """A query for one is a query for the other, with its prefix; restarts are the router's."""
+    heard = {}
+    for module, prefix in ((exporter, "kvbench_events_"), (router, "kvbench_router_events_")):
+        own = [metric for metric in module.METRICS if metric.name.startswith(prefix)]
+        heard[prefix] = {(m.name.removeprefix(prefix), m.kind, m.labels) for m in own}
+    of_exporter, of_router = heard.values()
+    assert len(of_exporter) == 5
+    assert of_router - of_exporter == {("restarts_total", "counter", ("pod",))}
+    assert of_exporter <= of_router
 
 
 def test_no_name_is_given_twice():

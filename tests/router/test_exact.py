@@ -18,7 +18,7 @@ from kvbench.router.service import Router, Settings
 from kvbench.text.tokenizer import SHIPPED
 
 FAMILIES = (
-    "index_blocks", "pod_trust", "event_batches_total", "event_lag", "predictions",
+    "index_blocks", "events_trust", "events_batches_total", "events_lag", "predictions",
     "regret", "tokens_known", "shadow",
 )  # fmt: skip
 
@@ -316,7 +316,7 @@ def test_what_events_predictions_and_shadows_count_moves():
             for policy, role in (("round_robin", "shadow"), ("prefix_precise", "serving")):
                 assert f'cached_tokens_total{{policy="{policy}",role="{role}"}}' in text
             assert 'predictions_total{cause="none"}' in text
-            assert "kvbench_router_event_lag_seconds" in text
+            assert "kvbench_router_events_lag_seconds" in text
             for stage in ("parse", "template", "tokenise", "hash", "look_up", "score"):
                 assert f'stage_seconds_count{{stage="{stage}"}}' in text
 

@@ -63,7 +63,7 @@ def wait_exact(url, pods):
     """Wait until all pods are known exactly, and the model's tokens too."""
     for _ in range(600):
         text = get(url, "/metrics").decode()
-        exact = [line for line in text.splitlines() if 'pod_trust{level="exact"' in line]
+        exact = [line for line in text.splitlines() if 'events_trust{level="exact"' in line]
         known = 'tokens_known{model="tiny"} 1.0' in text
         if known and sum(line.endswith(" 1.0") for line in exact) == pods:
             return
