@@ -11,15 +11,13 @@ if TYPE_CHECKING:
 
     from kvbench.metrics.metric import Metric
 
+_ROUTER = """\
+`kvbench router`. It hears KV events by itself; what it tells of them has the exporter's names:
+`kvbench_router_events_…` here is `kvbench_events_…` there. Restarts are the router's alone; the
+exporter has `kvbench_cache_cold_starts_total`."""
 _PARTS = (
     ("Exporter", exporter, "`kvbench exporter`, beside any pods."),
-    (
-        "Router",
-        router,
-        "`kvbench router`. It hears KV events by itself; what it tells of them has the exporter's "
-        "names:\n`kvbench_router_events_…` here is `kvbench_events_…` there. Restarts are the "
-        "router's alone; the\nexporter has `kvbench_cache_cold_starts_total`.",
-    ),
+    ("Router", router, _ROUTER),
     ("Load generator", load, "`kvbench run`, at the master."),
     ("Simulated pod", pod, "`kvbench pod`, beside the families of vLLM that it serves."),
 )
