@@ -31,6 +31,7 @@ The two rates are learned from the pods' own answers (`kvbench.policies.rates`).
 from __future__ import annotations
 
 import math
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -54,6 +55,9 @@ _HORIZON = 2.0**17  # tokens per pod that "of late" is: about what a cache holds
 _WARM_S = 30.0
 _COLDEST = 0.1  # a new pod's age, as a share of that, is at least this
 _LARGE = 1e9
+
+# A decision looks at all pods, so these are read in one go.
+_NAME, _WAITING, _IN_FLIGHT = map(attrgetter, ("name", "in_flight_prefill_tokens", "in_flight"))
 
 
 class _Table(msgspec.Struct, frozen=True):
@@ -125,13 +129,13 @@ class PrefixCost:
 
     def choose(self, request: RouteRequest, pods: Sequence[PodState], now: float) -> Decision:
         """Take the cheapest; the terms are the seconds that its cost is made of, and why."""
-        names = [pod.name for pod in pods]
+        names = list(map(_NAME, pods))
         matched = self._prefixes.matched_tokens(request, names, now)
         table = _Table(
             names,
             matched,
-            [pod.in_flight_prefill_tokens for pod in pods],
-            [pod.in_flight for pod in pods],
+            list(map(_WAITING, pods)),
+            list(map(_IN_FLIGHT, pods)),
             self._turnover.weights(names, now),
             request.prompt_tokens,
             self.rates.prefill,
@@ -193,11 +197,11 @@ class _Turnover:
     def weights(self, pods: Sequence[str], now: float) -> list[float]:
         """Return what an uncached token weighs on each pod, beside its own second."""
         try:
-            sent = [self._sent[pod] for pod in pods]
+            sent = list(map(self._sent.__getitem__, pods))
         except KeyError:
             sent = self._meet(pods, now)
-        mean = sum(sent) / len(sent)
-        weights = [_ASKED_AGAIN * (one / mean) ** 2 for one in sent]
+        scale = _ASKED_AGAIN * (len(sent) / sum(sent)) ** 2
+        weights = [scale * one * one for one in sent]
         if self._born:
             self._born = {pod: born for pod, born in self._born.items() if now - born < _WARM_S}
             for place, pod in enumerate(pods):

@@ -102,9 +102,9 @@ class Forwarding:
         self._request = request
         self._prompt = prompt
         self._policy = policy
-        self._tried: list[str] = []
+        self._tried: tuple[str, ...] = ()
         self._spent = 0  # pods that have been sent the request in vain
-        self._troubles: list[str] = []
+        self._troubles: tuple[str, ...] = ()
         self._decision: Decision
         self._pod: Pod | None = None
         self._lease: Lease | None = None
@@ -228,7 +228,7 @@ class Forwarding:
 
     def _another(self, pod: Pod) -> bool:
         """Return whether another pod could be asked."""
-        fleet, tried = self._fleet, [*self._tried, pod.name]
+        fleet, tried = self._fleet, (*self._tried, pod.name)
         offered = fleet.membership.offered(fleet.clock.now(), tried, self._among)
         return bool(offered) and self._spent + 1 < _MOST_ATTEMPTS
 
@@ -281,8 +281,8 @@ class Forwarding:
             self._end("cut", Outcome())
             self._exchange.abort(reset=True)
             return
-        self._tried.append(pod.name)
-        self._troubles.append(f"{pod.name} {why}")
+        self._tried = (*self._tried, pod.name)
+        self._troubles = (*self._troubles, f"{pod.name} {why}")
         self._leave(Outcome())
         self._attempt()
 
