@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import matplotlib as mpl
@@ -28,10 +29,13 @@ from matplotlib.ticker import (
 from kvbench.units import format_number, format_seconds
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
+
+    from kvbench.report.words import Said
 
 ARMS = 7
 """Colours for arms; further arms begin again with another line style."""
@@ -70,6 +74,49 @@ _STYLE = {
     "lines.solid_capstyle": "round",
     "legend.frameon": False,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One kind of marks in a chart, for its legend.
+
+    Attributes:
+        glyph: The mark as a character.
+        ink: Its stand-in colour.
+        text: What it stands for.
+    """
+
+    glyph: str
+    ink: str
+    text: str
+
+    @property
+    def colour(self) -> str:
+        """Its colour on the page."""
+        return f"var({_ROLES[self.ink]})"
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """One chart, ready for the page.
+
+    Attributes:
+        key: Unique on the page.
+        title: A few words.
+        svg: Markup of ours: the only part that the page does not escape.
+        shows: How to read it.
+        findings: What these runs show in it, one sentence each.
+        ceiling: Whether its legend has the ceiling's line.
+        marks: The legend of a chart of one arm; else its legend is of the arms.
+    """
+
+    key: str
+    title: str
+    svg: str
+    shows: str
+    findings: tuple[Said, ...]
+    ceiling: bool = False
+    marks: tuple[Mark, ...] = ()
 
 
 def colour(arm: int) -> str:
@@ -151,6 +198,19 @@ class Canvas:
         """Make y plain numbers: "2,000"."""
         self.axes.set_ylabel(label)
         self.axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value)))
+
+    def chart(
+        self,
+        title: str,
+        shows: str,
+        findings: Sequence[Said],
+        *,
+        ceiling: bool = False,
+        marks: tuple[Mark, ...] = (),
+    ) -> Chart:
+        """Return what was drawn, with all that is said of it; see `Chart`."""
+        svg = self.svg(" ".join([f"{title}.", *map(str, findings)]))
+        return Chart(self.key, title, svg, shows, tuple(findings), ceiling, marks)
 
     def svg(self, description: str) -> str:
         """Return the chart as an SVG element that says what it is to who cannot see it."""

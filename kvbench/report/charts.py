@@ -8,12 +8,12 @@ disagree with them.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kvbench.report import words
+from kvbench.report.believed_chart import predictions
 from kvbench.report.canvas import INK, MUTED, Canvas, colour, drawing, line_style, printable
 from kvbench.report.view import TURNS_SHOWN
 
@@ -23,33 +23,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from kvbench.records.stats import PodTraffic
+    from kvbench.report.canvas import Chart
     from kvbench.report.view import Curve, RunView, Series
-    from kvbench.report.words import Said
 
     Arms = Mapping[str, RunView]
 
 _SHORTEST_S = 1e-5  # where a logarithmic axis of lateness begins: sooner is on time
-
-
-@dataclass(frozen=True, slots=True)
-class Chart:
-    """One chart, ready for the page.
-
-    Attributes:
-        key: Unique on the page.
-        title: A few words.
-        svg: Markup of ours: the only part that the page does not escape.
-        shows: How to read it.
-        findings: What these runs show in it, one sentence each.
-        ceiling: Whether its legend has the ceiling's line.
-    """
-
-    key: str
-    title: str
-    svg: str
-    shows: str
-    findings: tuple[Said, ...]
-    ceiling: bool = False
 
 
 def charts(arms: Arms, lateness_limit_s: float) -> list[Chart]:
@@ -63,7 +42,7 @@ def charts(arms: Arms, lateness_limit_s: float) -> list[Chart]:
             _pod_traffic(arms),
             _ttft_by_hit_share(arms),
             _ttft_by_uncached(arms),
-            _predicted(arms),
+            *predictions(arms),
             _kv_usage(arms),
             _evictions(arms),
             _lateness_curves(arms, lateness_limit_s),
@@ -78,8 +57,7 @@ def _ttft_curves(arms: Arms) -> Chart | None:
         return None
     canvas.y_share("turns with a first token")
     canvas.x_seconds("time to first token")
-    return _chart(
-        canvas,
+    return canvas.chart(
         "Time to first token",
         "Each curve says which share of all turns had its first token within the time below it. "
         "Further left is faster. A curve that ends below 100 % has failed turns.",
@@ -99,8 +77,7 @@ def _lateness_curves(arms: Arms, limit_s: float) -> Chart | None:
     )  # fmt: skip
     canvas.y_share("turns sent")
     canvas.x_seconds("how late")
-    return _chart(
-        canvas,
+    return canvas.chart(
         "Was the load generator on time?",
         "Which share of the turns was sent within the time below of the moment it was due. A "
         "generator whose p99 is right of the limit measures itself, and the run is not valid.",
@@ -138,8 +115,7 @@ def _ttft_by_turn(arms: Arms) -> Chart | None:
     canvas.y_seconds("time to first token")
     canvas.x_numbers("turn of the session")
     _whole_ticks(canvas)
-    return _chart(
-        canvas,
+    return canvas.chart(
         "Time to first token, turn by turn",
         "The line is the median, the band holds 90 of 100 turns and ends at the chart's edge where "
         "the slowest of them failed. A conversation grows with every turn: where its history is "
@@ -154,8 +130,7 @@ def _hit_rate_over_time(arms: Arms) -> Chart | None:
     if not _draw_hit_rates(canvas, arms, lambda view: view.by_time, each=True):
         return None
     canvas.x_moments("time in the run")
-    return _chart(
-        canvas,
+    return canvas.chart(
         "Hit rate over time",
         "Which share of the prompt tokens was found in a cache. The dashed line is the ceiling: "
         "what one endless cache would have found. The gap is what placement and eviction cost.",
@@ -173,8 +148,7 @@ def _hit_rate_by_turn(arms: Arms) -> Chart | None:
         return None
     canvas.x_numbers("turn of the session")
     _whole_ticks(canvas)
-    return _chart(
-        canvas,
+    return canvas.chart(
         "Hit rate, turn by turn",
         "A first turn can only share what its group has in common; later turns can also find "
         "their own history, if they land where it is." + _cut(arms),
@@ -202,8 +176,7 @@ def _pod_traffic(arms: Arms) -> Chart | None:
     axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0 %", "25 %", "50 %", "75 %", "100 %"])
     axes.grid(visible=False)
     axes.spines["left"].set_visible(False)
-    return _chart(
-        canvas,
+    return canvas.chart(
         "Where the traffic went",
         "Each bar is the whole traffic of an arm, cut into its pods, the busiest first: above by "
         "turns, below by the prompt tokens that had to be computed. Even pieces are good balance.",
@@ -224,8 +197,7 @@ def _ttft_by_uncached(arms: Arms) -> Chart | None:
     canvas.y_seconds("time to first token")
     canvas.x_numbers("prompt tokens not cached")
     canvas.axes.set_xlim(left=0)
-    return _chart(
-        canvas,
+    return canvas.chart(
         "What an uncached token costs",
         "Each dot is one answered turn (a sample of at most 1,000 per arm). Dots that rise to the "
         "right are prefill; dots high above the others waited in a queue.",
@@ -247,44 +219,12 @@ def _ttft_by_hit_share(arms: Arms) -> Chart | None:
         _draw_line(canvas, series.at, series.ttft_mid, number)
     canvas.y_seconds("time to first token")
     canvas.x_share("share of the prompt that was cached")
-    return _chart(
-        canvas,
+    return canvas.chart(
         "Time to first token by what was cached",
         "Answered turns by the tenth of their prompt that was found in a cache. The line is the "
         "median, the band holds 90 of 100 turns. How steeply it falls is what a hit is worth; a "
         "line that does not fall says that something else than prefill takes the time.",
         words.ttft_by_hit_share(arms),
-    )
-
-
-def _predicted(arms: Arms) -> Chart | None:
-    """Draw what the router believed to be cached against what was."""
-    shown = [view for view in arms.values() if view.believed.predicted_tokens]
-    if not shown:
-        return None
-    canvas = Canvas("believed")
-    most = 1.0
-    for number, view in enumerate(arms.values()):
-        believed = view.believed
-        if not believed.predicted_tokens:
-            continue
-        most = max(most, *believed.predicted.tolist(), *believed.delivered.tolist())
-        canvas.axes.plot(
-            believed.predicted, believed.delivered, color=colour(number),
-            linestyle="none", marker="o", markersize=2.6, alpha=0.4, markeredgewidth=0,
-        )  # fmt: skip
-    canvas.axes.plot([0, most], [0, most], color=INK, linewidth=1, linestyle=(0, (4, 3)))
-    canvas.x_numbers("tokens that the router expected to be cached")
-    canvas.y_numbers("tokens that were")
-    canvas.axes.set_xlim(left=0)
-    canvas.axes.set_ylim(bottom=0)
-    return _chart(
-        canvas,
-        "Predicted against delivered",
-        "Each dot is one answered turn (a sample of at most 1,000 per arm). On the dashed line the "
-        "router was right. Below it a pod had lost what it was chosen for; above it, it had more "
-        "than the router knew.",
-        words.believed(arms),
     )
 
 
@@ -304,8 +244,7 @@ def _kv_usage(arms: Arms) -> Chart | None:
         )
     canvas.y_share("KV blocks in use")
     canvas.x_moments("time in the run")
-    return _chart(
-        canvas,
+    return canvas.chart(
         "KV cache in use",
         "Blocks that running requests hold, as the pods report them every second. The line is the "
         "fullest pod, the band reaches down to the emptiest. Near 100 % requests wait, or lose "
@@ -328,20 +267,12 @@ def _evictions(arms: Arms) -> Chart | None:
     canvas.y_numbers("blocks per second")
     canvas.axes.set_ylim(bottom=0)
     canvas.x_moments("time in the run")
-    return _chart(
-        canvas,
+    return canvas.chart(
         "Evictions",
         "Cached blocks that were given up to make room, over all pods. As long as nothing is "
         "evicted, every miss is one of placement; once the caches are full, some are of memory.",
         words.evictions(arms),
     )
-
-
-def _chart(
-    canvas: Canvas, title: str, shows: str, findings: list[Said], *, ceiling: bool = False
-) -> Chart:
-    svg = canvas.svg(" ".join([f"{title}.", *map(str, findings)]))
-    return Chart(canvas.key, title, svg, shows, tuple(findings), ceiling=ceiling)
 
 
 def _draw_curves(canvas: Canvas, curves: Mapping[str, Curve], shortest: float = 1e-6) -> bool:

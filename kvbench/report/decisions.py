@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kvbench.report.believed import MEANINGS
 from kvbench.units import format_number, format_seconds, format_share
 
 if TYPE_CHECKING:
@@ -47,18 +48,6 @@ class Told:
     grids: Sequence[Grid] = ()
 
 
-_CAUSES = {
-    "none": "as predicted",
-    "estimate": "the prediction was an estimate: the pod was not known exactly, or the prompt's "
-    "tokens were not",
-    "template": "the pod counted other prompt tokens than the router: another tokenizer or chat "
-    "template",
-    "last_block": "all of the prompt was cached, and the pod computed its last block anew",
-    "evicted": "what was missing had been evicted since the decision",
-    "duplicate": "the pod told of a copy of a block that it did not have",
-    "late": "the index was behind: blocks came after the decision, or their events were lost",
-    "other": "no cause was found",
-}
 _UNCOMPARED = {
     "connect": "no connection could be made",
     "timeout": "no answer came, or no further token, in time",
@@ -135,7 +124,7 @@ def _sums(found: Sequence[tuple[TurnRecord, Entry]]) -> list[str]:
             f"delivered; tokens known for {format_share(exact / len(compared))} of the prompts"
         )
     causes: Counter[str] = Counter(entry.cause or "other" for entry in compared)
-    lines += _counted(causes, _CAUSES)
+    lines += _counted(causes, MEANINGS)
     ends: Counter[str] = Counter(
         row.error or "untold" for row, entry in found if entry.cached_tokens is None
     )
@@ -167,10 +156,9 @@ def _sentences(row: TurnRecord, entry: Entry, attempt: int, *, last: bool) -> li
     if entry.cached_tokens is None:
         lines.append(f"{format_number(entry.predicted_tokens)} cached tokens predicted")
     else:
-        cause = _CAUSES.get(entry.cause or "", entry.cause or "")
         lines.append(
             f"{format_number(entry.predicted_tokens)} cached tokens predicted, "
-            f"{format_number(entry.cached_tokens)} delivered: {cause}"
+            f"{format_number(entry.cached_tokens)} delivered{_why(entry.cause)}"
         )
     lines += _first_token(row, entry, last=last)
     if entry.regret_s is not None:
@@ -185,6 +173,13 @@ def _sentences(row: TurnRecord, entry: Entry, attempt: int, *, last: bool) -> li
             f"{best.pod}"
         )
     return lines
+
+
+def _why(cause: str | None) -> str:
+    """Return why a prediction was not met: the word that rows have, and what it means."""
+    if cause is None or cause == "none":
+        return "" if cause is None else f": {MEANINGS[cause]}"
+    return f" ({cause}): {MEANINGS[cause]}" if cause in MEANINGS else f" ({cause})"
 
 
 def _first_token(row: TurnRecord, entry: Entry, *, last: bool) -> list[str]:

@@ -21,6 +21,7 @@ from kvbench.errors import InputError
 from kvbench.records.run import RunFolder
 from kvbench.records.validity import Limits
 from kvbench.report import words
+from kvbench.report.believed import sentence
 from kvbench.report.canvas import ARMS, line_style
 from kvbench.report.charts import charts
 from kvbench.report.generator import generator
@@ -214,6 +215,7 @@ def _slowest(arms: Arms) -> list[list[str]]:
             format_number(turn.prompt_tokens),
             format_number(turn.cached_tokens),
             format_number(turn.predicted_tokens),
+            turn.cause or "–",
             "–" if turn.regret_s is None else format_seconds(turn.regret_s),
         ]
         for turn, arm in turns[:SLOWEST]
@@ -244,6 +246,7 @@ def _run_facts(view: RunView) -> list[tuple[str, str]]:
         ("Block size", _said("tokens", manifest.block_size, after=True)),
         ("Planned", _planned(manifest)),
         ("Ceiling of the plan", _ceiling(manifest)),
+        ("Predictions", _begun(sentence(view.believed))),
         ("Hit rate by the pods’ counters", _share(summary.server_hit_rate)),
         ("TTFT from when it was due", _three(view, "ttft_intended")),
         ("Time per output token", _three(view, "tpot")),
@@ -282,6 +285,11 @@ def _ceiling(manifest: Manifest) -> str | None:
         None if ids is None else f"{format_share(ids.hit_rate)} by the trace’s block ids",
     ]
     return _each(said) or None
+
+
+def _begun(text: str) -> str:
+    """Return a sentence as it begins where it stands alone, without its full stop."""
+    return _sentence(text).removesuffix(".")
 
 
 def _share(value: float | None) -> str | None:

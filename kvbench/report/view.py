@@ -7,7 +7,6 @@ largest run. The same numbers feed the charts and the sentences beside them.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,14 +24,14 @@ from kvbench.records.intervals import (
 from kvbench.records.stats import latencies, quantile, quantiles
 from kvbench.records.verdict import Verdict, read_verdict
 from kvbench.report.answers import answers_by_context
+from kvbench.report.believed import believed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import TypeAlias
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
-    from kvbench.records.decisions import Entry
     from kvbench.records.evidence import Evidence
     from kvbench.records.manifest import Manifest
     from kvbench.records.run import RunFolder
@@ -40,8 +39,7 @@ if TYPE_CHECKING:
     from kvbench.records.summary import Summary
     from kvbench.records.validity import Limits
     from kvbench.report.answers import Answers
-
-    Decisions: TypeAlias = Mapping[str, Sequence[Entry]]
+    from kvbench.report.believed import Believed
 
 TURNS_SHOWN = 50
 CURVE_POINTS = 250
@@ -90,31 +88,6 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True)
-class Believed:
-    """What the router believed to be cached, and what was.
-
-    Attributes:
-        predicted: Tokens of a sample of answered turns.
-        delivered: Cached tokens of the same.
-        turns: Answered turns for which both are known.
-        exact: Of those, the share in which both are equal to less than one block.
-        predicted_tokens: Of all of them.
-        missing_tokens: Predicted and not found, of all of them.
-        surprise_tokens: Found and not predicted, of all of them.
-        causes: Why predictions failed, as the router found, and how often, the most frequent first.
-    """
-
-    predicted: NDArray[np.float64]
-    delivered: NDArray[np.float64]
-    turns: int
-    exact: float
-    predicted_tokens: int
-    missing_tokens: int
-    surprise_tokens: int
-    causes: tuple[tuple[str, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Memory:
     """What the pods said of their KV cache over the run; empty where they said nothing.
 
@@ -137,8 +110,8 @@ class Memory:
 class SlowTurn:
     """One of the slowest answered turns; None is unknown.
 
-    `reason` is why the router chose the pod, `regret_s` the expected seconds to first token there
-    less those at the best pod.
+    `cause` is why the prediction was not met ("none": it was), `reason` why the router chose the
+    pod, `regret_s` the expected seconds to first token there less those at the best pod.
     """
 
     session: str
@@ -148,6 +121,7 @@ class SlowTurn:
     prompt_tokens: int | None
     cached_tokens: int | None
     predicted_tokens: int | None
+    cause: str | None
     at_s: float
     ttft_s: float
     reason: str | None = None
@@ -224,7 +198,6 @@ def view_run(folder: RunFolder, limits: Limits) -> RunView:
 def view(evidence: Evidence) -> RunView:
     """Fold what was read of a run."""
     manifest, frame, summary = evidence.manifest, evidence.frame, evidence.summary
-    decisions = read_decisions(evidence.folder.decisions_path)
     turns = frame["turn"].to_numpy(dtype=np.float64)
     sampled = _sample(
         frame[frame["ok"] & frame["ttft_s"].notna() & frame["uncached_tokens"].notna()]
@@ -244,10 +217,10 @@ def view(evidence: Evidence) -> RunView:
         hit_rate=_hit_rate(frame, summary),
         ttft_p95=_p95(frame, "ttft_s"),
         tpot_p95=_p95(frame, "tpot_s"),
-        believed=_believed(frame, manifest.block_size or 1, _causes(decisions)),
+        believed=believed(frame, manifest.block_size or 1),
         memory=_memory(evidence.server),
         verdict=read_verdict(evidence.folder),
-        slowest=_slowest(frame, decisions),
+        slowest=_slowest(frame, evidence.folder.decisions_path),
         failures=_failures(frame, summary),
         answers=answers_by_context(frame),
     )
@@ -346,29 +319,6 @@ def _codes(frame: pd.DataFrame) -> NDArray[np.int64]:
     return np.asarray(codes, dtype=np.int64)
 
 
-def _causes(decisions: Decisions) -> tuple[tuple[str, int], ...]:
-    """Return why predictions failed: the last decision on each request counts."""
-    last = [entries[-1].cause for entries in decisions.values()]
-    return tuple(Counter(cause for cause in last if cause and cause != "none").most_common())
-
-
-def _believed(frame: pd.DataFrame, block: int, causes: tuple[tuple[str, int], ...]) -> Believed:
-    known = frame[frame["ok"] & frame["predicted_tokens"].notna() & frame["cached_tokens"].notna()]
-    predicted = known["predicted_tokens"].to_numpy(dtype=np.float64)
-    apart = known["cached_tokens"].to_numpy(dtype=np.float64) - predicted
-    sampled = _sample(known)
-    return Believed(
-        predicted=sampled["predicted_tokens"].to_numpy(dtype=np.float64),
-        delivered=sampled["cached_tokens"].to_numpy(dtype=np.float64),
-        turns=len(known),
-        exact=float((np.abs(apart) < block).mean()) if len(known) else 0.0,
-        predicted_tokens=int(predicted.sum()),
-        missing_tokens=int(-np.minimum(apart, 0).sum()),
-        surprise_tokens=int(np.maximum(apart, 0).sum()),
-        causes=causes,
-    )
-
-
 def _memory(server: Mapping[str, ServerSeries]) -> Memory:
     """Bring the pods' looks, each taken a moment after the other, to the first pod's moments."""
     pods = [series for series in server.values() if series.kind == "pod"]
@@ -406,8 +356,9 @@ def _sample(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.iloc[np.linspace(0, len(frame) - 1, SCATTER_POINTS).astype(int)]
 
 
-def _slowest(frame: pd.DataFrame, decisions: Decisions) -> tuple[SlowTurn, ...]:
+def _slowest(frame: pd.DataFrame, file: Path) -> tuple[SlowTurn, ...]:
     worst = frame[frame["ok"]].nlargest(SLOWEST, "ttft_s")
+    decisions = read_decisions(file, set(worst["request_id"]))
     turns = []
     for _, row in worst.iterrows():
         tries = decisions.get(str(row["request_id"]))
@@ -421,6 +372,7 @@ def _slowest(frame: pd.DataFrame, decisions: Decisions) -> tuple[SlowTurn, ...]:
                 prompt_tokens=_count(row["prompt_tokens"]),
                 cached_tokens=_count(row["cached_tokens"]),
                 predicted_tokens=_count(row["predicted_tokens"]),
+                cause=_text(row["prediction_cause"]),
                 at_s=float(row["sent_s"]),
                 ttft_s=float(row["ttft_s"]),
                 reason=decided.reason if decided else None,

@@ -189,27 +189,6 @@ def _tenth(middle: float) -> str:
     return f"{100 * middle - 5:.0f} to {100 * middle + 5:.0f} %"
 
 
-def believed(arms: Arms) -> list[Said]:
-    """Say how often the router was right, and by how much it was wrong."""
-    said = []
-    for name, view in arms.items():
-        found = view.believed
-        if not found.predicted_tokens:
-            continue
-        lost = format_share(found.missing_tokens / found.predicted_tokens)
-        more = format_number(found.surprise_tokens)
-        why = ", ".join(f"{count} {cause}" for cause, count in found.causes)
-        right = f"right to a block in {format_share(found.exact)} of {format_number(found.turns)}"
-        said.append(
-            Said(
-                f"{right} turns; {lost} of the predicted tokens were not there, and {more} were "
-                f"that nobody had predicted{f'; why: {why}' if why else ''}.",
-                name,
-            )
-        )
-    return said
-
-
 def kv_usage(arms: Arms) -> list[Said]:
     """Say how full the fullest pod was."""
     return [

@@ -71,7 +71,9 @@ def test_a_turn_is_told_with_every_pod_and_what_spoke_for_it():
     assert "96 cached tokens predicted" in first.sentences[2]
     assert "(attempt 2)" in told.sentences[0]
     assert told.sentences[1] == "chwbl chose it: its cached prefix decided"
-    assert "96 cached tokens predicted, 80 delivered: what was missing" in told.sentences[2]
+    assert (
+        "96 cached tokens predicted, 80 delivered (evicted): what was missing" in told.sentences[2]
+    )
     assert told.sentences[4].endswith("expected 100 ms earlier on b")
     assert [cells[:3] for cells in told.grids[0].rows] == [
         ["", "b", "exact"],

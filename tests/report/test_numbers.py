@@ -2,7 +2,6 @@ import msgspec
 import pytest
 from fakes_records import failed_row, row, story, written_run
 from pages import Page
-from records.test_decisions import entry
 
 from kvbench.gates.grammar import parse_gate
 from kvbench.gates.judge import judge
@@ -10,7 +9,6 @@ from kvbench.records.evidence import read_evidence
 from kvbench.records.server import Snapshot
 from kvbench.records.validity import Limits
 from kvbench.records.verdict import write_verdict
-from kvbench.report import words
 from kvbench.report.numbers import cards, judgement
 from kvbench.report.page import build_report
 from kvbench.report.view import name_arms, view_run
@@ -106,34 +104,6 @@ def test_what_may_not_be_believed_comes_before_any_gate(tmp_path):
     assert (first.title, first.lines[0].said) == ("Not valid", "240 rows for 999 planned turns")
     assert judgement(name_arms(views[1:]), "checked").title == "Failed"
     assert judgement({"a": view_run(written_run(tmp_path, story()), Limits())}, "c").lead == "c"
-
-
-def test_why_predictions_failed_is_told_where_the_router_told_it(tmp_path):
-    """By cause; a prediction that held has none."""
-    folder = written_run(tmp_path, [row(request_id="r", predicted_tokens=96, cached_tokens=64)])
-    causes = ["evicted", "none", "late", "evicted"]
-    decisions = [
-        msgspec.structs.replace(entry(f"r{n}"), cause=cause) for n, cause in enumerate(causes)
-    ]
-    folder.decisions_path.write_bytes(b"\n".join(map(msgspec.json.encode, decisions)))
-    found = view_run(folder, Limits())
-    assert found.believed.causes == (("evicted", 2), ("late", 1))
-    (said,) = words.believed({"a": found})
-    assert said.text.endswith("; why: 2 evicted, 1 late.")
-
-
-def test_what_the_router_believed_is_counted_in_tokens(tmp_path):
-    """Lost and surprising tokens do not cancel out."""
-    rows = [
-        row(0, predicted_tokens=512),  # 512 are cached
-        row(1, predicted_tokens=505),  # right to a block of 16
-        row(2, predicted_tokens=768),  # 256 are missing
-        row(3, predicted_tokens=0),  # 512 are a surprise
-        row(4, predicted_tokens=None),
-    ]
-    found = view_run(written_run(tmp_path, rows), Limits()).believed
-    assert (found.turns, found.exact) == (4, 0.5)
-    assert (found.missing_tokens, found.surprise_tokens) == (256, 512 + 7)
 
 
 def test_pods_looks_are_brought_to_the_same_moments(tmp_path):

@@ -107,10 +107,10 @@ def test_charts_follow_the_readers_theme(three):
     """No colour is fixed in a drawing: light, dark and paper choose their own."""
     drawings = re.findall(r"<svg.*?</svg>", three[1], flags=re.DOTALL)
 
-    assert len(drawings) == 9
+    assert len(drawings) == 11
     for drawing in drawings:
         assert not re.search(r"#[0-9a-fA-F]{6}|rgb\(", drawing)
-        assert "var(--arm-2)" in drawing
+        assert "var(--arm-2)" in drawing or "Predicted against delivered" in drawing
     assert "prefers-color-scheme: dark" in three[1]
     assert "@media print" in three[1]
 
@@ -289,6 +289,7 @@ def test_the_slowest_turns_are_listed_slowest_first(tmp_path):
         "512",
         "–",
         "–",
+        "–",
     ]
     assert [cells[2] for cells in slowest[2:4]] == ["s11, turn 1", "s10, turn 1"]
 
@@ -297,11 +298,11 @@ def test_a_slow_turn_is_shown_with_what_was_decided_on_it(tmp_path):
     """Why its pod was chosen, and what another would have saved."""
     rows = [row(i, request_id=f"r{i}", first_token_s=i + 0.1 * (i + 1)) for i in range(2)]
     folder = written_run(tmp_path, rows)
-    decided = msgspec.structs.replace(entry("r1"), reason="load", regret_s=0.25)
+    decided = msgspec.structs.replace(entry("r1"), reason="load", cause="evicted", regret_s=0.25)
     folder.decisions_path.write_bytes(msgspec.json.encode(decided))
     slowest = Page(build_report([folder.path], tmp_path / "report.html").read_text()).tables[1]
-    assert (slowest[1][5], slowest[1][9]) == ("prefix: load", "250 ms")
-    assert (slowest[2][5], slowest[2][9]) == ("prefix", "–")
+    assert (slowest[1][5], *slowest[1][9:]) == ("prefix: load", "evicted", "250 ms")
+    assert (slowest[2][5], *slowest[2][9:]) == ("prefix", "–", "–")
 
 
 def test_a_report_of_nothing_or_of_no_run_is_an_input_error(tmp_path):
