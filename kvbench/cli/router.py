@@ -98,6 +98,7 @@ def router(
     Example: kvbench router --pods-file pods.yaml --api-keys-file keys.yaml --admin-port 9001
     """
     import asyncio
+    import gc
     import os
 
     import uvloop
@@ -140,6 +141,7 @@ def router(
         url = await service.start(host, port)
         if admin_port is not None:
             logger.info("admin API at %s", await service.start_admin(admin_port))
+        gc.freeze()  # what is here now stays: collections need not look at it, and are short
         logger.info("kvbench %s routes by %s at %s", __version__, policy, url)
         print(f"ready {url}", flush=True)
         await stop

@@ -29,6 +29,7 @@ import os
 from dataclasses import dataclass
 from functools import lru_cache
 from http import HTTPStatus
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from kvbench.policies.decision import Outcome
@@ -53,6 +54,7 @@ logger = logging.getLogger(__name__)
 _MOST_ATTEMPTS = 4
 _OK, _UNAVAILABLE = HTTPStatus.OK.value, HTTPStatus.SERVICE_UNAVAILABLE.value
 _NEVER = math.inf
+_STATE = attrgetter("state")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +149,7 @@ class Forwarding:
         if self._tried:
             fleet.meters.retries.add(self._tried[-1])
         fleet.settle(now)
-        states = [pod.state for pod in pods]
+        states = list(map(_STATE, pods))
         if self._prompt is None:
             decision = self._policy.choose(request, states, now)
         else:
