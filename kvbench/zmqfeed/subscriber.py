@@ -6,7 +6,8 @@ Rules:
   each replay. A replay that says nothing for two seconds is given up.
 - When a connection to a publisher has been made, what it has published is asked for; and again
   whenever nothing has come for five seconds, since a loss that is followed by silence shows itself
-  in no other way. A connection that breaks may mean another engine: that is found out
+  in no other way. But nothing is asked for while nobody is at the events' endpoint: a replay would
+  make a pod exact that cannot be heard. A connection that breaks may mean another engine: that is found out
   when it is made again.
 - All this runs on its process's own loop, in slices of half a millisecond with the rest in between.
   A thread would have to share the interpreter anyway, and take it for up to five milliseconds at a
@@ -87,7 +88,10 @@ class _Ear:
 
     def __init__(self, home: Subscriber, source: EventSource) -> None:
         self._home = home
+        self.endpoint = source.events
         self.streams: dict[str, Stream] = {}
+        self.peers = 0
+        self.missed = True  # nobody was ever there, and that is yet to be said
         self.socket = _Socket(home, SocketType.SUB, self._heard)
         raw = self.socket.raw
         raw.setsockopt(SocketOption.RECONNECT_IVL_MAX, 2000)
@@ -129,6 +133,8 @@ class _Ear:
     def _noticed(self, frames: list[bytes]) -> None:
         """Take note of what befell the connection."""
         event = int.from_bytes(frames[0][:2], "little")
+        self.peers = max(self.peers + (-1 if event == Event.DISCONNECTED else 1), 0)
+        self.missed = self.missed and not self.peers
         for stream in self.streams.values():
             if event == Event.DISCONNECTED:
                 self._home.broken(stream)
@@ -218,7 +224,7 @@ class Subscriber:
                     self._end_replay(stream)
                     self._ask_for(stream, self._ledger.replay_ended(stream))
                 elif self._last_heard[stream.name] < now - _SILENCE_S:
-                    self.ask(stream)
+                    self._after_silence(stream)
         self._trusts.tell()
 
     def close(self) -> None:
@@ -283,6 +289,20 @@ class Subscriber:
         if replays and endpoint is not None:
             self._end_replay(stream)
             self._replays[stream.name] = _Replaying(self, stream, endpoint, replays[-1].start)
+
+    def _after_silence(self, stream: Stream) -> None:
+        """Ask what was missed, if anybody can be heard at all; else say once that nobody can."""
+        ear = self._ears[self._sources[stream.name].events]
+        if ear.peers:
+            self.ask(stream)
+        elif ear.missed:
+            ear.missed = False
+            logger.warning(
+                "%s: nobody is at %s, so its KV events are not heard; of a pod and this end, one "
+                "must have a * for its host, the other must not",
+                stream.name,
+                ear.endpoint,
+            )
 
     def _end_replay(self, stream: Stream) -> None:
         """Hear no more of a replay."""

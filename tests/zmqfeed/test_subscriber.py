@@ -259,3 +259,27 @@ def test_an_endpoint_that_cannot_be_had_is_an_error():
             assert scene.ledger.trust("a").reason == "its KV events are not followed"
 
     run(case)
+
+
+def test_a_pod_that_cannot_be_heard_is_not_made_exact_by_replays(monkeypatch, caplog):
+    """Its replay socket answers, but both ends dial: what it published since would be missing."""
+    monkeypatch.setattr(module, "_SILENCE_S", 0.01)
+
+    async def case():
+        async with Scene() as scene:
+            publisher = scene.publisher()
+            nobody = "tcp://127.0.0.1:9"
+            scene.subscriber.follow("a", EventSource(nobody, publisher.replay_endpoint))
+            publisher.publish([block(1)])
+            while not caplog.messages:
+                scene.subscriber.sweep()
+                await asyncio.sleep(0.002)
+            for _ in range(10):
+                scene.subscriber.sweep()
+                await asyncio.sleep(0.002)
+            assert scene.ledger.trust("a").level == "cold"
+            assert scene.subscriber._replays == {}
+            (message,) = caplog.messages
+            assert message.startswith(f"a: nobody is at {nobody}, so its KV events are not heard")
+
+    run(case)
