@@ -7,8 +7,8 @@ Rules:
 - When a connection to a publisher has been made, what it has published is asked for; and again
   whenever nothing has come for five seconds, since a loss that is followed by silence shows itself
   in no other way. But nothing is asked for while nobody is at the events' endpoint: a replay would
-  make a pod exact that cannot be heard. A connection that breaks may mean another engine: that is found out
-  when it is made again.
+  make a pod exact that cannot be heard.
+- A connection that breaks may mean another engine: that is found out when it is made again.
 - All this runs on its process's own loop, in slices of half a millisecond with the rest in between.
   A thread would have to share the interpreter anyway, and take it for up to five milliseconds at a
   time; a batch of 500 blocks takes one. Measured: `scripts/bench_index.py`.
