@@ -18,7 +18,7 @@ then a sequence number of -1 with an empty payload. The sequence number is 8 byt
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, cast
 
 import msgspec
@@ -38,6 +38,8 @@ Form: TypeAlias = Literal["array", "map"]
 TokenId: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
 
 END_OF_REPLAY = -1
+
+_GPU = {None, *map("".join, product("Gg", "Pp", "Uu"))}
 
 
 class EventFormatError(TargetError):
@@ -99,12 +101,11 @@ class AllBlocksCleared(msgspec.Struct, frozen=True, gc=False, tag_field="type", 
 
 Event: TypeAlias = BlockStored | BlockRemoved | AllBlocksCleared
 
-_typed = msgspec.msgpack.Decoder(tuple[float, list[Event], int | None])
+_typed = msgspec.msgpack.Decoder(tuple[float, tuple[Event, ...], int | None])
 """Today's vLLM, in one go; whatever it does not take is looked at piece by piece."""
 
 
-@dataclass(frozen=True, slots=True)
-class EventBatch:
+class EventBatch(msgspec.Struct, frozen=True, gc=False):
     """What one scheduler step published.
 
     Attributes:
@@ -120,8 +121,7 @@ class EventBatch:
     unknown: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(msgspec.Struct, frozen=True, gc=False):
     """One multipart message, taken apart but not decoded.
 
     Attributes:
@@ -175,7 +175,7 @@ def decode_batch(payload: bytes) -> EventBatch:
     for event in found:
         if isinstance(event, BlockStored):
             _check(event)
-    return EventBatch(ts, tuple(found), rank)
+    return EventBatch(ts, found, rank)
 
 
 def _decode_any(payload: bytes) -> EventBatch:
@@ -200,7 +200,7 @@ def _decode_any(payload: bytes) -> EventBatch:
 
 def in_gpu(medium: str | None) -> bool:
     """Return whether an event is about GPU memory; those that do not say are."""
-    return medium is None or medium.upper() == "GPU"
+    return medium in _GPU
 
 
 def encode_batch(batch: EventBatch, form: Form = "map") -> bytes:

@@ -33,6 +33,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
+import msgspec
 from xxhash import xxh3_64_intdigest
 
 from kvbench.kvcache.events import END_OF_REPLAY
@@ -60,8 +61,7 @@ _NOTHING = Trust("exact", "nothing was published yet")
 _EVERYTHING = Trust("exact", "every batch since the pod's start")
 
 
-@dataclass(frozen=True, slots=True)
-class Apply:
+class Apply(msgspec.Struct, frozen=True, gc=False):
     """Decode this payload and apply it to the index."""
 
     payload: bytes
@@ -119,7 +119,8 @@ class EventFeed:
         self._missing_until = 0
         self._unanswered = False
         self._latest: bytes | None = None  # the batch that was applied last
-        self._recent: dict[int, int] = {}  # digests of the last ones, by number
+        # Numbers and digests of the last ones, by the number's remainder.
+        self._recent: dict[int, tuple[int, int]] = {}
         self._doubted = False
 
     @property
@@ -163,7 +164,8 @@ class EventFeed:
             orders += self.restarted("sequence numbers began anew")
         self._last_live, self._last_payload = message.seq, message.payload
         if message.seq < self._next:
-            if self._recent.get(message.seq) == xxh3_64_intdigest(message.payload):
+            known = self._recent.get(message.seq % _MOST_RECENT)
+            if known == (message.seq, xxh3_64_intdigest(message.payload)):
                 return orders
             orders += self.restarted("sequence numbers began anew")
             self._last_live, self._last_payload = message.seq, message.payload
@@ -253,9 +255,7 @@ class EventFeed:
 
     def _apply(self, payload: bytes) -> Order:
         """Count a batch as applied."""
-        self._recent[self._next] = xxh3_64_intdigest(payload)
-        if len(self._recent) > _MOST_RECENT:
-            del self._recent[next(iter(self._recent))]
+        self._recent[self._next % _MOST_RECENT] = self._next, xxh3_64_intdigest(payload)
         self._next += 1
         self._latest = payload
         if self._trust.level == "cold" or self._trust is _NOTHING:

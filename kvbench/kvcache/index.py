@@ -26,7 +26,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from kvbench.kvcache.blocks import BYTES_PER_TOKEN, ROOT, hash_block, pack_tokens, token_bytes
+from kvbench.kvcache.blocks import (
+    BYTES_PER_TOKEN,
+    ROOT,
+    hash_block,
+    hash_blocks,
+    pack_tokens,
+    token_bytes,
+)
 from kvbench.kvcache.events import BlockRemoved, BlockStored, EventFormatError, engine_hash, in_gpu
 
 if TYPE_CHECKING:
@@ -208,22 +215,26 @@ class BlockIndex:
             EventFormatError: The pod's blocks are of another size than the index's.
         """
         self.add(pod)
-        cleared = False
+        known, cleared = self._pods[pod], False
+        gone: list[EngineHash] = []  # by events that follow each other
         for event in batch.events:
-            known = self._pods[pod]
-            if isinstance(event, BlockStored):
-                self._store(pod, known, event)
-            elif isinstance(event, BlockRemoved):
-                if event.group_idx not in {None, known.group}:
+            if isinstance(event, BlockRemoved):
+                if event.group_idx is not None and event.group_idx != known.group:
                     continue
-                if event.counts:
-                    for name in event.block_hashes:
-                        self._evict(known, _alias(name))
+                if in_gpu(event.medium):
+                    gone += event.block_hashes
                 else:
-                    self._raise(known, event.medium or "", map(_alias, event.block_hashes))
+                    self._raise(known, event.medium or "", _aliases(event.block_hashes))
+                continue
+            if gone:
+                self._evict(known, gone)
+                gone = []
+            if isinstance(event, BlockStored):
+                self._store(known, event)
             else:
                 self.clear(pod)
-                cleared = True
+                known, cleared = self._pods[pod], True
+        self._evict(known, gone)
         return cleared
 
     def correct(self, pod: str, hashes: Sequence[BlockHash], held: int) -> int:
@@ -243,52 +254,69 @@ class BlockIndex:
             self._release(hashes[held], known)
         return max(believed - held, 0)
 
-    def _store(self, pod: str, known: _Pod, event: BlockStored) -> None:
+    def _store(self, known: _Pod, event: BlockStored) -> None:
         """Place blocks after their parent, or park them."""
+        aliases = _aliases(event.block_hashes)
         if not event.counts:
             if not in_gpu(event.medium) and event.group_idx in {None, known.group}:
-                self._sink(known, event.medium or "", map(_alias, event.block_hashes))
+                self._sink(known, event.medium or "", aliases)
             return
         if event.block_size != self.block_size:
             raise EventFormatError(
-                f"{pod}: expected blocks of {self.block_size} tokens, got {event.block_size}",
+                f"{known.name}: expected blocks of {self.block_size} tokens, "
+                f"got {event.block_size}",
                 hint="give the router the pods' --block-size",
             )
         if known.group is None:
             known.group = event.group_idx
-        elif event.group_idx not in {None, known.group}:
+        elif event.group_idx is not None and event.group_idx != known.group:
             return
+        parent = None if event.parent_block_hash is None else _alias(event.parent_block_hash)
+        above = ROOT if parent is None else known.aliases.get(parent)
+        if self._observer is not None and parent is not None and above is not None:
+            self._observer.extended(known.name, above, len(aliases))
+        if above is None or not known.parked.keys().isdisjoint(aliases):
+            self._place_each(known, aliases, parent, event)
+        else:
+            self._place(known, aliases, above, event)
+
+    def _place(self, known: _Pod, aliases: list[int], above: BlockHash, event: BlockStored) -> None:
+        """Place blocks behind one that is held, and whoever waited for them."""
+        held, holders, bit = known.aliases, self._holders, known.bit
+        observer = self._observer
+        for alias, block_hash in zip(aliases, _hashes(above, event), strict=True):
+            if held.setdefault(alias, block_hash) is block_hash:
+                others = holders.get(block_hash, 0)
+                # One holder's bit is an object that is there already.
+                holders[block_hash] = others | bit if others else bit
+                if observer is not None and not others & bit:
+                    observer.stored(known.name, block_hash, above, others.bit_count())
+            else:
+                self._copy(known, alias)
+            above = block_hash
+        if known.children:
+            for alias in aliases:
+                self._unpark(known, alias)
+
+    def _place_each(
+        self, known: _Pod, aliases: list[int], parent: int | None, event: BlockStored
+    ) -> None:
+        """Place blocks one by one, or park them, where some are parked already."""
         data = token_bytes(pack_tokens(event.token_ids))
         width = self.block_size * BYTES_PER_TOKEN
-        parent = None if event.parent_block_hash is None else _alias(event.parent_block_hash)
-        if self._observer is not None and parent is not None and parent in known.aliases:
-            self._observer.extended(pod, known.aliases[parent], len(event.block_hashes))
-        for index, name in enumerate(event.block_hashes):
-            alias = _alias(name)
+        for index, alias in enumerate(aliases):
             content = data[index * width : (index + 1) * width]
-            self._place(known, alias, parent, content, _extra_keys(event, index))
+            above = ROOT if parent is None else known.aliases.get(parent)
+            if alias in known.aliases:
+                self._copy(known, alias)
+            elif above is None:
+                self._park(known, alias, parent or 0, content, _extra_keys(event, index))
+            else:
+                block_hash = hash_block(above, content, _extra_keys(event, index))
+                known.aliases[alias] = block_hash
+                self._hold(block_hash, above, known)
+                self._unpark(known, alias)
             parent = alias
-
-    def _place(
-        self,
-        known: _Pod,
-        alias: int,
-        parent: int | None,
-        content: bytes,
-        extra: tuple[ExtraKey, ...],
-    ) -> None:
-        """Place one block, and whoever waited for it."""
-        if alias in known.aliases:
-            self._copy(known, alias)
-            return
-        above = ROOT if parent is None else known.aliases.get(parent)
-        if above is None:
-            self._park(known, alias, parent or 0, content, extra)
-            return
-        block_hash = known.aliases[alias] = hash_block(above, content, extra)
-        self._hold(block_hash, above, known)
-        if known.children:
-            self._unpark(known, alias)
 
     def _unpark(self, known: _Pod, alias: int) -> None:
         """Place the blocks that have waited for this one, and those that have waited for them."""
@@ -323,16 +351,37 @@ class BlockIndex:
             known.parked[alias] = (parent, content, extra)
             known.children.setdefault(parent, []).append(alias)
 
-    def _evict(self, known: _Pod, alias: int) -> None:
-        """Drop one copy of a block, and the block with its last."""
-        copies = known.copies.get(alias, 0)
-        if copies > 1:
-            known.copies[alias] = copies - 1
-        elif copies == 1:
+    def _evict(self, known: _Pod, names: Iterable[EngineHash]) -> None:
+        """Drop one copy of each of these blocks, and the block with its last."""
+        held, copies, bit = known.aliases, known.copies, known.bit
+        holders, observer = self._holders, self._observer
+        for alias in _aliases(names):
+            if copies and alias in copies:
+                self._drop_copy(known, alias)
+                continue
+            block_hash = held.pop(alias, None)
+            if block_hash is None:
+                self._drop_parked(known, alias)
+                continue
+            before = holders.get(block_hash, 0)
+            if before == bit:
+                del holders[block_hash]
+            elif before & bit:
+                holders[block_hash] = before ^ bit
+            if observer is not None and before & bit:
+                others = (before ^ bit).bit_count()
+                observer.removed(known.name, block_hash, others, evicted=True)
+
+    def _drop_copy(self, known: _Pod, alias: int) -> None:
+        """Count one copy of a block less."""
+        if known.copies[alias] > 1:
+            known.copies[alias] -= 1
+        else:
             del known.copies[alias]
-        elif alias in known.aliases:
-            self._release(known.aliases.pop(alias), known, evicted=True)
-        elif alias in known.parked:
+
+    def _drop_parked(self, known: _Pod, alias: int) -> None:
+        """Let a block wait no more, if it does."""
+        if alias in known.parked:
             parent, _, _ = known.parked.pop(alias)
             known.children[parent].remove(alias)
             if not known.children[parent]:
@@ -370,7 +419,7 @@ class BlockIndex:
         if self._observer is not None and not holders & known.bit:
             self._observer.stored(known.name, block_hash, parent, holders.bit_count())
 
-    def _release(self, block_hash: BlockHash, known: _Pod, *, evicted: bool = False) -> None:
+    def _release(self, block_hash: BlockHash, known: _Pod) -> None:
         """Note that a pod does not hold a block (any more)."""
         before = self._holders.get(block_hash, 0)
         holders = before & ~known.bit
@@ -379,12 +428,34 @@ class BlockIndex:
         else:
             self._holders.pop(block_hash, None)
         if self._observer is not None and holders != before:
-            self._observer.removed(known.name, block_hash, holders.bit_count(), evicted=evicted)
+            self._observer.removed(known.name, block_hash, holders.bit_count(), evicted=False)
 
 
 def _alias(name: EngineHash) -> int:
     """Return an engine's hash as the index keeps it: 60 bits of it."""
     return engine_hash(name) & _ALIAS_BITS
+
+
+def _aliases(names: Iterable[EngineHash]) -> list[int]:
+    """Return engines' hashes as the index keeps them."""
+    try:
+        return [name & _ALIAS_BITS for name in names]  # type: ignore[operator]  # bytes raise
+    except TypeError:
+        return [_alias(name) for name in names]
+
+
+def _hashes(above: BlockHash, event: BlockStored) -> list[BlockHash]:
+    """Return the hashes of an event's blocks behind one."""
+    data, width = token_bytes(pack_tokens(event.token_ids)), event.block_size * BYTES_PER_TOKEN
+    extra = event.extra_keys
+    if not event.lora_name and event.lora_id is None and (extra is None or not any(extra)):
+        return hash_blocks(above, data, width)
+    hashes: list[BlockHash] = []
+    for index in range(len(event.block_hashes)):
+        content = data[index * width : (index + 1) * width]
+        above = hash_block(above, content, _extra_keys(event, index))
+        hashes.append(above)
+    return hashes
 
 
 def _in_any(known: _Pod, alias: int) -> BlockHash | None:
