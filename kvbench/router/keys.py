@@ -37,6 +37,8 @@ PIECE_TOKENS = 64  # where tokens are known
 _PIECES = struct.Struct(f"{PIECE}s")
 _ID_BYTES = 4
 _MOST_PIECES = 8192  # 2 MiB of text: what comes after decides nothing
+_STRETCH = 16 * PIECE
+_MOST_KNOWN = 8192  # stretches; 700 bytes each
 _TYPICAL = 4.0  # bytes of English per token, until a pod has counted
 _MOST_MODELS = 256  # whose ratio is kept apart
 _WEIGHT = 0.05  # of a new count in the ratio
@@ -63,6 +65,8 @@ class _Plain(msgspec.Struct, gc=False):
 
 
 _PLAIN = msgspec.json.Decoder(_Plain)
+_digest = xxhash.xxh3_64_intdigest
+_known: dict[int, list[int]] = {}  # the keys of stretches, by their digest
 
 
 class BodyError(ValueError):
@@ -197,10 +201,27 @@ def _chain(data: bytes, seed: str) -> tuple[int, ...]:
     whole = min(len(data) // PIECE, _MOST_PIECES) * PIECE
     if not whole:
         return ()
-    digest = xxhash.xxh3_64_intdigest
-    key: int = digest(seed.encode("utf-8", "surrogatepass"))
-    pieces = _PIECES.iter_unpack(memoryview(data)[:whole])
-    return tuple([key := digest(piece, key) for (piece,) in pieces])
+    key = _digest(seed.encode("utf-8", "surrogatepass"))
+    view, keys = memoryview(data)[:whole], list[int]()
+    for start in range(0, whole, _STRETCH):
+        keys += _stretch(view[start : start + _STRETCH], keys[-1] if keys else key)
+    return tuple(keys)
+
+
+def _stretch(data: memoryview, key: int) -> list[int]:
+    """Return the keys of the pieces of a stretch that comes after the piece of that key.
+
+    Long prompts begin as earlier ones did, so stretches are known again by one digest each.
+    """
+    mark = _digest(data, key)
+    keys = _known.get(mark)
+    if keys is None:
+        keys = [key := _digest(piece, key) for (piece,) in _PIECES.iter_unpack(data)]
+        if len(data) == _STRETCH:
+            if len(_known) >= _MOST_KNOWN:
+                _known.clear()
+            _known[mark] = keys
+    return keys
 
 
 def _layout(fields: dict[str, object]) -> tuple[str, bytes, int]:

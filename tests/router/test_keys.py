@@ -6,6 +6,7 @@ import contextlib
 import json
 
 import pytest
+import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -58,6 +59,24 @@ def test_prompts_share_keys_exactly_as_far_as_their_text_is_the_same(place):
     head = len("\x02user\x03")
 
     assert shared(chat(user(LONG)), chat(user(other))) == (head + place) // PIECE
+
+
+@given(length=st.integers(0, 20 * PIECE), shared=st.integers(0, 20 * PIECE))
+def test_a_long_beginning_that_is_known_has_the_keys_that_it_had(length, shared):
+    """Each key is the digest of its piece, seeded with the key before it, however often it came."""
+    whole = "".join(chr(97 + n * n % 26) for n in range(20 * PIECE))
+    text = whole[:shared] + whole[shared:][::-1][:length]
+
+    def plain() -> tuple[int, ...]:
+        data = f"\x02user\x03{text}".encode()
+        keys = [xxhash.xxh3_64_intdigest(b"chat\x1fm\x1fNone")]
+        for start in range(0, len(data) // PIECE * PIECE, PIECE):
+            keys.append(xxhash.xxh3_64_intdigest(data[start : start + PIECE], keys[-1]))
+        return tuple(keys[1:])
+
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": text}]}).encode()
+
+    assert read_prompt(body).keys == read_prompt(body).keys == plain()
 
 
 @settings(max_examples=25)
