@@ -142,7 +142,8 @@ class House:
         assert reading is not None
         request = fleet.exactly(str(number), "", reading, reading.encode())
         policy = fleet.policies.default
-        decision = fleet.choose(policy, request, self.membership.offered(now()), now())
+        pods = [pod.state for pod in self.membership.offered(now())]
+        decision = fleet.choose(policy, request, pods, now())
         took = time.perf_counter() - began
         assert decision.matched_tokens > 32_000
         outcome = Outcome(0.1, request.prompt_tokens, decision.matched_tokens)

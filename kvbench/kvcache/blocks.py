@@ -189,14 +189,14 @@ class BlockChain:
     @classmethod
     def resumed(
         cls,
-        token_ids: Iterable[int],
+        tokens: array[int],
         hashes: list[BlockHash],
         block_size: int,
         keys: PromptKeys = PLAIN,
     ) -> BlockChain:
-        """Return the chain of these tokens, whose first blocks are known to have these hashes."""
+        """Return the chain of packed tokens whose first blocks are known to have these hashes."""
         chain = cls((), block_size, keys)
-        chain.tokens = pack_tokens(token_ids)
+        chain.tokens = tokens
         chain.hashes = hashes
         chain._extend_hashes()
         return chain

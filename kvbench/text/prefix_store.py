@@ -19,8 +19,10 @@ every text and every tokenizer; a text without seams is merely not helped.
 
 Chat templates end every message with such a token, so of a conversation's next turn only the last
 messages are encoded. Known pieces are found by a chain of digests over the pieces before them; a
-digest names the whole beginning, and is handed out as its *mark*. Least recently used beginnings go
-when there are too many tokens; a beginning never goes before what follows it.
+digest names the whole beginning, and is handed out as its *mark*. So that the pieces of a long
+conversation need not be cut and looked up one by one, there is a second chain of digests, over
+*strides* of 8192 characters wherever they end: the end of one stands for the last mark before it.
+Beginnings go as `kvbench.text.beginnings` says when there are too many tokens.
 
 The store itself is small talk with a dict. Encoding, which takes long, is left to the caller
 (`Lookup.todo`), who may do it in a thread; or `encode` does it all at once.
@@ -30,20 +32,39 @@ from __future__ import annotations
 
 import re
 from array import array
+from bisect import bisect_right
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple
 
 import xxhash
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from kvbench.text.beginnings import Beginnings
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from kvbench.text.beginnings import Place
     from kvbench.text.tokenizer import Tokenizer
 
 Mark = int
 
 _MOST_TOKENS = 8_000_000  # 32 MB of ids
+_STRIDE = 8192  # characters
+_MOST_STRIDES = 16_384
+
+
+class _End(NamedTuple):
+    """Where a beginning ends: its mark, its length in characters, and the seam that ends it."""
+
+    mark: Mark
+    at: int
+    seam: str
+
+
+_START = _End(0, 0, "")
+_at = attrgetter("at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +88,19 @@ class Lookup:
 
     Attributes:
         text: The text.
-        known: The pieces whose ids are known, by mark.
+        known: Its longest beginning whose ids are known; None: none is.
         marks: Of the pieces that are not, but for the last, which no seam ends.
         seams: The ids of the seams that stand before and behind each piece of `todo`; None: none.
         todo: What to encode, each for itself, without special tokens of its own.
+        strides: Ends of strides that were not known, and what stands for them.
     """
 
     text: str
-    known: Sequence[tuple[Mark, array[int]]]
+    known: Place[Mark, array[int]] | None
     marks: Sequence[Mark]
     seams: Sequence[tuple[int | None, int | None]]
     todo: list[str]
+    strides: Sequence[tuple[int, _End]]
 
     @property
     def characters(self) -> int:
@@ -91,25 +114,29 @@ class PrefixStore:
     Args:
         tokenizer: Whose ids they are.
         capacity: Most tokens that are kept.
+        stride: Characters that are looked up at once.
 
     Attributes:
         unfit: Texts whose pieces did not fit together and which were encoded as a whole.
     """
 
-    def __init__(self, tokenizer: Tokenizer, capacity: int = _MOST_TOKENS) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, capacity: int = _MOST_TOKENS, stride: int = _STRIDE
+    ) -> None:
         self._tokenizer = tokenizer
-        self._capacity = capacity
         self._seams = find_seams(tokenizer)
-        pattern = "|".join(map(re.escape, self._seams))
+        pattern = "|".join(map(re.escape, self._seams)) or "(?!)"
+        self._row = re.compile(f"(?:{pattern})*")
         # Splits into text, the seam that ends it, further seams that begin the next piece, text, …
-        self._cut = re.compile(f"({pattern})((?:{pattern})*)") if pattern else None
-        self._pieces: OrderedDict[Mark, array[int]] = OrderedDict()
-        self._tokens = 0
+        self._cut = re.compile(f"({pattern})((?:{pattern})*)")
+        self._kept: Beginnings[Mark, array[int]] = Beginnings(_no_ids, capacity)
+        self._stride = stride
+        self._strides: OrderedDict[int, _End] = OrderedDict()
         self.unfit = 0
 
     def __len__(self) -> int:
         """How many tokens are kept."""
-        return self._tokens
+        return len(self._kept)
 
     def encode(self, text: str) -> Tokens:
         """Return the ids of a text, without special tokens of the tokenizer's own.
@@ -126,84 +153,77 @@ class PrefixStore:
         Raises:
             UnicodeEncodeError: The text has halves of characters.
         """
-        cut = self._cut
-        parts = [text] if cut is None else cut.split(text)
-        mark, known, place = 0, [], 0
-        pieces = self._pieces
-        for place in range(0, len(parts) - 1, 3):
-            below = mark
-            mark = _mark(below, "".join(parts[max(place - 1, 0) : place + 2]))
-            ids = pieces.get(mark)
-            if ids is None:
-                mark = below
-                break
-            known.append((mark, ids))
-        else:
-            place = len(parts) - 1
-        return self._rest(text, parts, place, mark, known)
-
-    def _rest(
-        self,
-        text: str,
-        parts: list[str],
-        first: int,
-        mark: Mark,
-        known: list[tuple[Mark, array[int]]],
-    ) -> Lookup:
-        """Return the lookup whose parts from `first` on are not known."""
-        marks: list[Mark] = []
+        strides = _strides(text, self._stride)
+        passed, last = self._recognise(strides)
+        known = self._kept.find(last.mark)
+        if known is None:
+            passed, last = 0, _START
+        ends, marks = [last], list[Mark]()
         seams: list[tuple[int | None, int | None]] = []
         todo: list[str] = []
-        for place in range(first, len(parts), 3):
-            before = parts[place - 2] if place else ""
-            piece = "".join(parts[max(place - 1, 0) : place + 2])
-            behind = parts[place + 1] if place + 1 < len(parts) else ""
-            if behind:
-                mark = _mark(mark, piece)
-                marks.append(mark)
+        for before, piece, end in self._pieces(text, last):
+            place = None if todo else self._kept.find(end.mark)
+            if place is not None:
+                known = place
             else:
-                piece.encode()  # refuses halves of characters, as `_mark` does
-            if piece:
                 todo.append(before + piece)
-                seams.append((self._seams.get(before), self._seams.get(behind)))
-        return Lookup(text, known, marks, seams, todo)
+                seams.append((self._seams.get(before), self._seams.get(end.seam)))
+                if end.seam:
+                    marks.append(end.mark)
+            ends.append(end)
+        fresh = [
+            (stride, ends[bisect_right(ends, number * self._stride, key=_at) - 1])
+            for number, stride in enumerate(strides[passed:], passed + 1)
+        ]
+        return Lookup(text, known, marks, seams, todo, fresh)
+
+    def _recognise(self, strides: Sequence[int]) -> tuple[int, _End]:
+        """Return how many strides are known, and what stands for the last of them."""
+        passed, last = 0, _START
+        for stride in strides:
+            end = self._strides.get(stride)
+            if end is None:
+                break
+            passed, last = passed + 1, end
+        return passed, last
+
+    def _pieces(self, text: str, last: _End) -> Iterator[tuple[str, str, _End]]:
+        """Yield the pieces behind a beginning, each with the seam before it and where it ends."""
+        mark, at, before = last
+        row = self._row.match(text, at)
+        start = at if row is None else row.end()
+        lead, parts = text[at:start], self._cut.split(text[start:])
+        for place in range(0, len(parts) - 1, 3):
+            seam = parts[place + 1]
+            piece = lead + parts[place] + seam
+            mark, at = _digest(piece, mark), at + len(piece)
+            yield before, piece, _End(mark, at, seam)
+            before, lead = seam, parts[place + 2]
+        piece = lead + parts[-1]
+        if piece:
+            yield before, piece, _End(_digest(piece, mark), len(text), "")
 
     def complete(self, lookup: Lookup, encoded: Sequence[Sequence[int]]) -> Tokens:
         """Return the ids of a text, given those of `lookup.todo`, and remember them."""
-        fresh: list[array[int]] = []
-        for (before, behind), found in zip(lookup.seams, encoded, strict=True):
+        ids = self._kept.numbers(lookup.known)
+        old, fresh, names = len(ids), array("I"), []
+        for number, ((before, behind), found) in enumerate(zip(lookup.seams, encoded, strict=True)):
             if (before is not None and list(found[:1]) != [before]) or (
                 behind is not None and list(found[-1:]) != [behind]
             ):
                 self.unfit += 1
                 ids = array("I", self._tokenizer.encode(lookup.text))
                 return Tokens(ids, (), len(ids))
-            fresh.append(array("I", found if before is None else found[1:]))
-        ids = array("I")
-        marks: list[tuple[Mark, int]] = []
-        for mark, piece in lookup.known:
-            ids += piece
-            marks.append((mark, len(ids)))
-        old = len(ids)
-        for number, piece in enumerate(fresh):
-            ids += piece
+            fresh += array("I", found if before is None else found[1:])
             if number < len(lookup.marks):
-                marks.append((lookup.marks[number], len(ids)))
-        self._keep(lookup, fresh)
-        return Tokens(ids, marks, len(ids) - old)
-
-    def _keep(self, lookup: Lookup, fresh: Sequence[array[int]]) -> None:
-        """Remember the pieces of a text, the first of them as the most recently used."""
-        pieces = self._pieces
-        for mark, piece in zip(lookup.marks, fresh, strict=False):
-            self._tokens += len(piece) - len(pieces.get(mark, ()))
-            pieces[mark] = piece
-        for mark in reversed([*(mark for mark, _ in lookup.known), *lookup.marks]):
-            if mark in pieces:
-                pieces.move_to_end(mark)
-        while self._tokens > self._capacity and pieces:
-            _, gone = pieces.popitem(last=False)
-            self._tokens -= len(gone)
+                names.append((lookup.marks[number], old + len(fresh)))
+        marks = self._kept.names(lookup.known) + names
+        self._kept.keep(lookup.known, fresh, names)
+        self._strides.update(lookup.strides)
+        while len(self._strides) > _MOST_STRIDES:
+            self._strides.popitem(last=False)
+        ids += fresh
+        return Tokens(ids, marks, len(fresh))
 
 
 def find_seams(tokenizer: Tokenizer) -> dict[str, int]:
@@ -228,7 +248,20 @@ def _covers(other: str, seam: str) -> bool:
     )
 
 
-def _mark(below: Mark, piece: str) -> Mark:
-    """Return the mark of a beginning: that of the one before it, and the piece."""
-    mark: Mark = xxhash.xxh3_128_intdigest(piece.encode(), seed=below & 0xFFFF_FFFF_FFFF_FFFF)
-    return mark
+def _strides(text: str, size: int) -> list[int]:
+    """Return what names the beginnings of a text that have whole strides of so many characters."""
+    names, name = [], 0
+    for end in range(size, len(text) + 1, size):
+        name = _digest(text[end - size : end], name)
+        names.append(name)
+    return names
+
+
+def _digest(piece: str, below: int) -> int:
+    """Return the name of a beginning: the digest of its last piece after the name before that."""
+    name: int = xxhash.xxh3_128_intdigest(piece.encode(), seed=below & 0xFFFF_FFFF_FFFF_FFFF)
+    return name
+
+
+def _no_ids() -> array[int]:
+    return array("I")

@@ -51,11 +51,12 @@ def test_a_conversation_is_kept_once():
     assert len(store) == 10
 
 
-def test_what_is_least_recently_used_goes_first_from_its_end():
-    """Room for six blocks, and the beginning of the older prompt is among them."""
+def test_what_is_least_recently_used_goes_first():
+    """Room for six blocks: the older prompt's four go."""
     store = ChainStore(2, capacity=6)
     old, new = marked([[1] * 4, [2] * 4]), marked([[3] * 8])
     store.hashes(*old)
     store.hashes(*new)
-    assert len(store) == 6
+    assert len(store) == 4
+    assert store.hashes(*old) == block_hashes(old[0], 2)
     assert store.hashes(*new) == block_hashes(new[0], 2)

@@ -19,29 +19,38 @@ ANYTHING = st.text(max_size=12) | st.text("aeé\u0301 \n\t'1234<|end|>▁漢👩
 TEXT = st.lists(SEAM | ANYTHING, max_size=14).map("".join)
 
 
-@given(texts=st.lists(TEXT, max_size=4), text=TEXT, cuts=st.lists(st.floats(0, 1), max_size=3))
-def test_the_ids_are_those_of_the_whole_text_whatever_was_seen_before(tokenizer, texts, text, cuts):
-    """Any Unicode, cut anywhere, with halves of special tokens at the cut."""
-    store = PrefixStore(tokenizer, capacity=200)
+@given(
+    texts=st.lists(TEXT, max_size=4),
+    text=TEXT,
+    cuts=st.lists(st.floats(0, 1), max_size=3),
+    stride=st.sampled_from([1, 5, 8192]),
+    capacity=st.sampled_from([30, 200]),
+)
+def test_the_ids_are_those_of_the_whole_text_whatever_was_seen_before(
+    tokenizer, texts, text, cuts, stride, capacity
+):
+    """Any Unicode, cut anywhere, with halves of special tokens at the cut and where strides end."""
+    store = PrefixStore(tokenizer, capacity, stride)
     for cut in [*cuts, 1.0, 1.0]:
         for one in (*texts, text[: round(cut * len(text))]):
             tokens = store.encode(one)
             assert tokens.ids.tolist() == tokenizer.encode(one)
-            assert len(store) <= 200
+            assert len(store) <= capacity
     assert store.unfit == 0
 
 
-@given(text=TEXT)
-def test_marks_name_beginnings_by_their_length_in_tokens(tokenizer, text):
+@given(text=TEXT, stride=st.sampled_from([1, 5, 8192]))
+def test_marks_name_beginnings_by_their_length_in_tokens(tokenizer, text, stride):
     """Each is one that ends with a special token; the same text has the same marks."""
-    store = PrefixStore(tokenizer)
+    store = PrefixStore(tokenizer, stride=stride)
     tokens = store.encode(text)
     seams = find_seams(tokenizer).values()
     for mark, end in tokens.marks:
         assert tokens.ids[end - 1] in seams
         assert 0 <= mark < 2**128
-    again = store.encode(text)
-    assert (again.ids, again.marks) == (tokens.ids, tokens.marks)
+    for one in (store, PrefixStore(tokenizer)):  # one that looks it up, and one that never saw it
+        again = one.encode(text)
+        assert (again.ids, again.marks) == (tokens.ids, tokens.marks)
 
 
 def chat(turns: int) -> list[dict[str, str]]:
@@ -69,16 +78,31 @@ def test_a_known_text_is_not_encoded_at_all():
     assert (lookup.todo, lookup.characters) == ([], 0)
 
 
-def test_the_least_recently_used_beginning_goes_first_and_its_end_before_it():
-    """What is left of a conversation is its beginning."""
+def test_of_a_long_text_only_the_last_stride_is_cut_into_pieces(tokenizer):
+    """The others are recognised as a whole."""
+    store = PrefixStore(tokenizer)
+    text = tokenizer.render_chat(chat(200))
+    store.encode(text)
+    cut = []
+    pieces = store._pieces
+    store._pieces = lambda text, last: cut.append(len(text) - last.at) or pieces(text, last)
+    tokens = store.encode(text + "river<|end|>")
+    assert tokens.ids.tolist() == tokenizer.encode(text + "river<|end|>")
+    assert (len(text) > 50_000, cut[0] < 8192 + 800) == (True, True)
+
+
+def test_a_beginning_that_is_gone_is_made_anew():
+    """The least recently used text goes as a whole; its strides are still known, and of no use."""
     tokenizer = byte_level()
-    store = PrefixStore(tokenizer, capacity=30)
+    store = PrefixStore(tokenizer, capacity=25, stride=4)
     old = "river garden<|end|>window letter<|end|>"
     store.encode(old)
+    assert store.lookup(old).todo == []
     store.encode("stone " * 20 + "<|end|>")
     lookup = store.lookup(old)
-    assert 1 <= len(lookup.known) + len(lookup.todo) <= 2
-    assert len(store) <= 30
+    assert (lookup.known, len(lookup.todo)) == (None, 2)
+    assert store.encode(old).ids.tolist() == tokenizer.encode(old)
+    assert store.lookup(old).todo == []
 
 
 def test_halves_of_characters_are_refused():
