@@ -29,7 +29,13 @@ def router(
     policy: str = typer.Option(DEFAULT, help=f"Which pod gets a request: {', '.join(NAMES)}."),
     host: str = typer.Option("127.0.0.1", help="Address to listen on."),
     port: int = typer.Option(0, min=0, max=65535, help="Port to listen on; 0 takes a free one."),
-    seed: int = typer.Option(0, help="Seed of random choices."),
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            help="Seed of random choices, which breaks ties. Without one each router draws its "
+            "own: several in front of the same pods must not all choose alike."
+        ),
+    ] = None,
     allow_policy_header: bool = typer.Option(
         False, "--allow-policy-header", help="Let requests choose their policy: x-kvbench-policy."
     ),
@@ -100,6 +106,7 @@ def router(
     import asyncio
     import gc
     import os
+    import secrets
 
     import uvloop
 
@@ -116,7 +123,7 @@ def router(
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     settings = Settings(
         policy=policy,
-        seed=seed,
+        seed=secrets.randbits(32) if seed is None else seed,
         allow_policy_header=allow_policy_header,
         limits=Limits(connect_timeout, first_byte_timeout, idle_timeout),
         probe_every_s=probe_every,
@@ -142,7 +149,9 @@ def router(
         if admin_port is not None:
             logger.info("admin API at %s", await service.start_admin(admin_port))
         gc.freeze()  # what is here now stays: collections need not look at it, and are short
-        logger.info("kvbench %s routes by %s at %s", __version__, policy, url)
+        logger.info(
+            "kvbench %s routes by %s at %s, seed %d", __version__, policy, url, settings.seed
+        )
         print(f"ready {url}", flush=True)
         await stop
         under_way = len(service.fleet.under_way)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -37,7 +38,7 @@ def started(*arguments: str):
 
 def test_it_says_where_it_listens_serves_and_ends_with_code_zero_on_sigterm():
     """One line on standard output, and nothing else; the ordinary is INFO in its log."""
-    with started("--pod", "http://127.0.0.1:9") as (process, url):
+    with started("--pod", "http://127.0.0.1:9", "--seed", "7") as (process, url):
         with urllib.request.urlopen(f"{url}/pods") as answer:
             listing = json.load(answer)
         with pytest.raises(urllib.error.HTTPError, match="400"):
@@ -50,13 +51,23 @@ def test_it_says_where_it_listens_serves_and_ends_with_code_zero_on_sigterm():
         log = [line.split(" ", 2)[2].strip() for line in process.stderr]
         assert log[:2] == [
             "INFO 127.0.0.1:9 joined",
-            f"INFO kvbench {__version__} routes by prefix_cost at {url}",
+            f"INFO kvbench {__version__} routes by prefix_cost at {url}, seed 7",
         ]
         assert log[-2:] == [
             "INFO told to stop: 0 under way may take 30 s more",
             "INFO ended: 0 passed on, 1 refused (400: 1)",
         ]
         assert set(log[2:-2]) <= {"WARNING 127.0.0.1:9 is down: connection refused"}
+
+
+def test_routers_without_a_seed_do_not_break_ties_alike():
+    """Several in front of the same idle pods would otherwise all take the same one."""
+    seeds = set()
+    for _ in range(2):
+        with started("--pod", "http://127.0.0.1:9") as (process, _):
+            process.send_signal(signal.SIGTERM)
+            seeds |= set(re.findall(r"seed (\d+)$", process.stderr.read(), re.MULTILINE))
+    assert len(seeds) == 2
 
 
 def test_it_ends_with_its_parent():
