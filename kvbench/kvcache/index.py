@@ -37,7 +37,7 @@ from kvbench.kvcache.blocks import (
 from kvbench.kvcache.events import BlockRemoved, BlockStored, EventFormatError, engine_hash, in_gpu
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from kvbench.kvcache.blocks import BlockHash, ExtraKey
     from kvbench.kvcache.events import EngineHash, EventBatch, ExtraValue
@@ -47,6 +47,8 @@ MOST_COPIES = 16
 
 MOST_PARKED = 65_536
 """Blocks without a known parent that are kept per pod."""
+
+_AT_ONCE = 128  # blocks that are looked up before it is asked whether any pod is left
 
 _ALIAS_BITS = (1 << 60) - 1
 
@@ -184,23 +186,26 @@ class BlockIndex:
                 would really reuse.
             anywhere: Whether blocks in lower tiers count too: they are loaded, not computed.
         """
-        held: Iterator[int | None] = map(self._holders.get, hashes)
-        if anywhere and self._lower:
-            lower = map(self._lower.get, hashes)
-            held = ((one or 0) | (two or 0) for one, two in zip(held, lower, strict=True))
+        lower = self._lower if anywhere else {}
         alive = 0
         for known in self._pods.values():
             alive |= known.bit
         ends: dict[int, int] = {}
-        for position, holders in enumerate(held):
-            if holders == alive:
+        for first in range(0, len(hashes) if alive else 0, _AT_ONCE):
+            some = hashes[first : first + _AT_ONCE]
+            held: list[int | None] = list(map(self._holders.get, some))
+            if lower:
+                below = map(lower.get, some)
+                held = [(one or 0) | (two or 0) for one, two in zip(held, below, strict=True)]
+            if held.count(alive) == len(held):  # all hold all of these, as is usual
                 continue
-            gone = alive & ~(holders or 0)
-            while gone:
-                bit = gone & -gone
-                ends[bit] = position
-                gone ^= bit
-                alive ^= bit
+            for position, holders in enumerate(held, first):
+                gone = alive & ~(holders or 0)
+                while gone:
+                    bit = gone & -gone
+                    ends[bit] = position
+                    gone ^= bit
+                    alive ^= bit
             if not alive:
                 break
         return {pod: ends.get(known.bit, len(hashes)) for pod, known in self._pods.items()}

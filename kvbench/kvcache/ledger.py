@@ -212,12 +212,14 @@ class Ledger:
         found = index.match(hashes, anywhere=True) if index is not None else {}
         matched: dict[str, int] = {}
         for pod in pods:
-            streams = self.streams.get(pod, ())
-            if not streams or self.trust(pod).level != "exact":
-                continue
-            if all(stream.index is None or stream.index is index for stream in streams):
-                counts = [found.get(stream.name, 0) for stream in streams]
-                matched[pod] = sum(counts) // len(counts)
+            counts = []
+            for stream in self.streams.get(pod, ()):
+                if stream.feed.trust.level != "exact" or stream.index not in (None, index):
+                    break
+                counts.append(found.get(stream.name, 0))
+            else:
+                if counts:
+                    matched[pod] = sum(counts) // len(counts)
         return matched
 
     def copies(self, pod: str, block_hash: BlockHash) -> int:
