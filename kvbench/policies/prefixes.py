@@ -113,11 +113,12 @@ class RoutedPrefixes:
 
     def placed(self, request: RouteRequest, pod: str, now: float) -> None:
         """Take the blocks of `request` for present on `pod`, and the most recently used there."""
+        if not request.blocks:
+            return
         held = self._pods.get(pod)
         if held is None:
             held = self._pods[pod] = _Held(self._capacity)
-        if request.blocks:
-            held.touch(request.blocks, now)
+        held.touch(request.blocks, now)
         held.drop(now - self._ttl_s)
 
     def finished(self, request: RouteRequest, decision: Decision, outcome: Outcome) -> None:

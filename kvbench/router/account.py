@@ -224,8 +224,8 @@ class Account:
         prompt, cached = outcome.prompt_tokens, outcome.cached_tokens
         assert prompt is not None
         assert cached is not None
-        difference, cause = cached - decision.matched_tokens, self._cause(request, record)
-        record.cause = cause
+        difference = cached - decision.matched_tokens
+        cause = record.cause = self._cause(request, record) if difference else "none"
         self._meters.predictions.add(cause)
         if difference:
             direction = "more" if difference > 0 else "less"

@@ -217,7 +217,7 @@ class Forwarding:
         asked = request.head
         self._dechunk = head.chunked and asked.http_1_0
         self._keep_alive = head.framed and asked.keep_alive and not asked.http_1_0
-        if status < 500:
+        if status < 500 and pod.trouble is not None:
             fleet.membership.answered(pod)
         fleet.meters.added_latency.observe(value=self._sent - self._began)
         ours = b"%bx-kvbench-predicted-tokens: %d\r\n" % (
@@ -259,7 +259,8 @@ class Forwarding:
         fleet, pod, status = self._fleet, self._pod, self._status
         assert pod is not None
         if status < 500:
-            fleet.membership.succeeded(pod)
+            if pod.trouble is not None:
+                fleet.membership.succeeded(pod)
         else:
             fleet.membership.failed(pod, f"answered {status}", fleet.clock.now())
         self._end(f"{status // 100}xx", self._outcome())

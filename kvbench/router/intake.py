@@ -150,7 +150,8 @@ class Intake:
         fleet, asked = self._fleet, exchange.request
         headers = asked.head.named
         try:
-            policy = self._policy(headers.get(b"x-kvbench-policy"))
+            wanted = headers.get(b"x-kvbench-policy")
+            policy = fleet.policies.default if wanted is None else self._policy(wanted)
             reading = fleet.read(asked.head.path, asked.body)
             if reading is None:
                 now = fleet.clock.now
@@ -245,10 +246,8 @@ class Intake:
         forwarding.on_end = lambda: visit.end(fleet.clock.now())
         visit.arrive(fleet.clock.now())
 
-    def _policy(self, wanted: bytes | None) -> Policy:
-        """Return the policy that the request asks for, if it may, else the router's own."""
-        if wanted is None:
-            return self._fleet.policies.default
+    def _policy(self, wanted: bytes) -> Policy:
+        """Return the policy that the request asks for, if it may."""
         if not self._allow_policy_header:
             raise InputError(
                 "x-kvbench-policy: this router does not let requests choose their policy; "

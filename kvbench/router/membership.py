@@ -155,8 +155,7 @@ class Membership:
 
     def answered(self, pod: Pod) -> None:
         """Take note that `pod` has begun to answer a request."""
-        if pod.trouble is not None:
-            pod.breaker.answered()
+        pod.breaker.answered()
 
     def succeeded(self, pod: Pod) -> None:
         """Take note that `pod` has answered a request in full."""

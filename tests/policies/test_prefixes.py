@@ -109,7 +109,9 @@ class Plain:
         self.stamps: dict[int, float] = {}
 
     def placed(self, blocks: tuple[int, ...], now: float) -> None:
-        """Make each block the most recent, the first last."""
+        """Make each block the most recent, the first last; forget what is too old."""
+        if not blocks:
+            return
         for block in reversed(blocks[: self.capacity]):
             self.stamps.pop(block, None)
             self.stamps[block] = now
@@ -141,7 +143,7 @@ def test_runs_of_blocks_remember_what_block_by_block_would_be_remembered(history
     """After any history, in any capacity: the same blocks, found by bisection as by walking."""
     index, plain = RoutedPrefixes(capacity=capacity, ttl_s=20), Plain(capacity, 20)
     now = 0.0
-    index.placed(request(), "a", now)
+    history = [("placed", [0], 0), *history]  # before that there is nothing to be wrong about
     for step, names, pause in history:
         now += pause
         wanted = request(*names)
