@@ -14,10 +14,11 @@ from kvbench.router.account import Account
 from kvbench.router.keys import PIECE_TOKENS, BytesPerToken
 from kvbench.router.meters import Meters
 from kvbench.router.models import Models
+from kvbench.router.responses import Responses
 from kvbench.router.upstream import Pool
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Container, Sequence
 
     from kvbench.clock import Clock
     from kvbench.http.address import Address
@@ -75,6 +76,7 @@ class Fleet:
         pools: Connections, by pod.
         policies: Who chooses.
         bytes_per_token: How long a token is.
+        responses: Who made which.
         meters: What is counted.
         tokens: The models whose tokens the router makes itself.
         account: Keeps account of decisions.
@@ -97,6 +99,7 @@ class Fleet:
         self.pools: dict[str, Pool] = {}
         self.policies = policies
         self.bytes_per_token = BytesPerToken()
+        self.responses = Responses()
         self.meters = Meters()
         self.account = Account(books.index, books.tokens, self.meters, books.journal, utc=books.utc)
         books.index.ledger.observer = self.account.evictions
@@ -144,6 +147,19 @@ class Fleet:
                 self.forget(pod.name)
                 self.account.evictions.forget(pod.name)
                 self.meters.forget_pod(pod.name)
+
+    def serving(self, model: str, response: str) -> Container[str] | None:
+        """Return the pods that may be sent a request for a model; None if all may.
+
+        Args:
+            model: The model asked for.
+            response: Id of the response that the request is about, "" if it is about none.
+
+        Raises:
+            UnknownModelError: None serves the model.
+        """
+        maker = self.responses.maker(response) if response else None
+        return {maker} if maker in self.membership.pods else self.models.serving(model)
 
     def read(self, path: str, body: bytes) -> Reading | None:
         """Return a prompt laid out for its tokens, where they can be told and would be of use."""

@@ -36,6 +36,7 @@ from kvbench.policies.decision import Outcome
 from kvbench.router.answers import refuse
 from kvbench.router.heads import length_line, response_head
 from kvbench.router.membership import Lease
+from kvbench.router.responses import RESPONSES
 from kvbench.router.usage import UsageFinder
 
 if TYPE_CHECKING:
@@ -240,6 +241,8 @@ class Forwarding:
         now = fleet.clock.now()
         if pieces and self._first_piece is None:
             self._first_piece = now
+            if self._exchange.request.head.path == RESPONSES:
+                fleet.responses.read(pieces[0], self._decision.pod)
             if self._lease is not None:
                 self._lease.first_token()
         if self.deadline != _NEVER:

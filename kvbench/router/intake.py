@@ -9,6 +9,8 @@
 | `GET /health`, `/pods`, `/decisions`, `/metrics` | by the router itself: see `pages` |
 | everything else | by the least loaded pod that serves the model, but controls of one pod: 404 |
 
+What continues a response, or asks for one, goes to the pod that made it.
+
 A model that no pod serves is 404; a prompt that is not JSON is 400, before any pod is asked. Where
 there are keys, everything but `/health` and `/metrics` needs one. While the router ends, what is
 under way is answered, and everything new is 503.
@@ -30,6 +32,7 @@ from kvbench.router.forward import Forwarding
 from kvbench.router.keys import BodyError, read_model, read_prompt
 from kvbench.router.models import UnknownModelError
 from kvbench.router.paths import MODELS, PROMPTS, RESET, passed_on
+from kvbench.router.responses import asked_for
 from kvbench.router.waiting import Refusal, Visit, WaitingRoom
 
 if TYPE_CHECKING:
@@ -166,7 +169,7 @@ class Intake:
         if reading is None:
             ratio = fleet.bytes_per_token.of(prompt.model)
             request = prompt.request(identity, session, ratio)
-            self._begin(exchange, request, prompt, policy, holder)
+            self._begin(exchange, request, prompt, policy, holder, about=prompt.continues)
         elif reading.characters <= _MOST_AT_ONCE:
             began = fleet.clock.now()
             encoded = reading.encode()
@@ -208,7 +211,8 @@ class Intake:
         fleet, request = self._fleet, exchange.request
         model = read_model(request.body) if request.body and fleet.models.several else ""
         nothing = RouteRequest(self._identity(request.head.named), model, (), 1, 0)
-        self._begin(exchange, nothing, None, fleet.policies.balance, holder)
+        about = asked_for(request.path)
+        self._begin(exchange, nothing, None, fleet.policies.balance, holder, about=about)
 
     def _list_models(self, exchange: Exchange, holder: Holder | None) -> None:
         """Answer which models the pods serve, all together; a pod answers while none has said."""
@@ -225,11 +229,16 @@ class Intake:
         prompt: Prompt | None,
         policy: Policy,
         holder: Holder | None,
+        *,
+        about: str = "",
     ) -> None:
-        """Send a request on its way, past the limits if there are any."""
+        """Send a request on its way, past the limits if there are any.
+
+        `about` is the id of the response that it is about, if it is about one.
+        """
         fleet = self._fleet
         try:
-            among = fleet.models.serving(request.model)
+            among = fleet.serving(request.model, about)
         except UnknownModelError as error:
             self._pages.refuse(exchange, HTTPStatus.NOT_FOUND, str(error), "model")
             return

@@ -83,6 +83,7 @@ class Prompt(msgspec.Struct, frozen=True, gc=False):
         counted: Whether the tokens are known: the prompt is token ids.
         stream: Whether the answer was asked for as a stream.
         session: Session key in the body, if any.
+        continues: Id of the response that it continues, "" if none.
     """
 
     model: str
@@ -91,6 +92,7 @@ class Prompt(msgspec.Struct, frozen=True, gc=False):
     counted: bool
     stream: bool
     session: str | None
+    continues: str = ""
 
     def request(self, identity: str, session: str, bytes_per_token: float) -> RouteRequest:
         """Return the request to route, its sizes in tokens; `session` "" if no header says it."""
@@ -145,8 +147,8 @@ def _read_any(body: bytes) -> Prompt:
     except RecursionError:
         kind, data, size = "unknown", b"", 0
     model, salt = _text(fields.get("model")), _text(fields.get("cache_salt"))
-    if before := _text(fields.get("previous_response_id")):  # of which this is the continuation
-        kind = f"{kind}\x1f{before}"
+    before = _text(fields.get("previous_response_id"))  # of which this is the continuation
+    kind = f"{kind}\x1f{before}" if before else kind
     return Prompt(
         model=model or "",
         keys=_chain(data, f"{kind}\x1f{model}\x1f{salt}"),
@@ -154,6 +156,7 @@ def _read_any(body: bytes) -> Prompt:
         counted=kind == "ids",
         stream=fields.get("stream") is True,
         session=_text(fields.get("prompt_cache_key")) or _text(fields.get("user")),
+        continues=before or "",
     )
 
 

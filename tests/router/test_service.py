@@ -73,6 +73,41 @@ def test_a_prompt_goes_where_its_prefix_is_in_whichever_apis_form(path, body):
     run(case)
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_is_about_a_response_goes_to_the_pod_that_made_it(stream):
+    """To continue it, to read it, to cancel it; and anywhere once that pod is gone."""
+
+    async def case():
+        async def makes(call):
+            made = b'{"response":{"model":"m","id":"resp_%d"}}' % call.pod.port
+            if stream:
+                await call.begin_stream(b"event: response.created\ndata: " + made + b"\n\n")
+                await call.end_stream()
+            else:
+                await call.answer(made)
+
+        async with House(makes, makes, makes, policy="round_robin") as house:
+            for _ in house.pods:
+                await ask(house.url, "POST", "/v1/responses", b'{"input":"hi"}')
+            for pod in house.pods:
+                name = f"resp_{pod.port}"
+                body = json.dumps({"input": "so?", "previous_response_id": name}).encode()
+                for method, target, text in (
+                    ("POST", "/v1/responses", body),
+                    ("GET", f"/v1/responses/{name}?stream=true", b""),
+                    ("POST", f"/v1/responses/{name}/cancel", b""),
+                ):
+                    reply = await ask(house.url, method, target, text)
+                    assert reply.headers["x-kvbench-pod"] == pod.name
+
+            house.router.fleet.remove(house.pods[0].name)
+            name = f"resp_{house.pods[0].port}"
+            reply = await ask(house.url, "GET", f"/v1/responses/{name}")
+            assert reply.headers["x-kvbench-pod"] in {pod.name for pod in house.pods[1:]}
+
+    run(case)
+
+
 def test_an_answer_to_head_has_a_length_and_no_body():
     """And the connection serves the next request."""
 

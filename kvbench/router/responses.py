@@ -1,0 +1,46 @@
+"""Which pod made which response: who continues one, or asks for it, must be sent there.
+
+A server that keeps responses (`POST /v1/responses`, `previous_response_id`) keeps its own. Their
+ids are read off answers as they begin: whole ones as streams name it in the first piece. The last
+ten thousand are kept. Who is not known here is sent anywhere, and told there that it is not found.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+
+RESPONSES = "/v1/responses"
+
+_MOST = 10_000
+_ID = re.compile(rb'"id"\s*:\s*"(resp_[0-9A-Za-z_-]{1,128})"')
+
+
+class Responses:
+    """The makers of the last responses.
+
+    Args:
+        most: How many are remembered.
+    """
+
+    def __init__(self, most: int = _MOST) -> None:
+        self._most = most
+        self._makers: OrderedDict[str, str] = OrderedDict()
+
+    def read(self, piece: bytes, pod: str) -> None:
+        """Take note of the response that an answer of `pod` begins with, if it names one."""
+        found = _ID.search(piece)
+        if found is not None:
+            self._makers[found[1].decode("ascii")] = pod
+            if len(self._makers) > self._most:
+                self._makers.popitem(last=False)
+
+    def maker(self, response: str) -> str | None:
+        """Return the pod that made a response, None if that is not known."""
+        return self._makers.get(response)
+
+
+def asked_for(path: str) -> str:
+    """Return the id of the response that a path is about, "" if it is about none."""
+    first, _, rest = path.partition(RESPONSES + "/")
+    return "" if first else rest.partition("/")[0]
