@@ -9,9 +9,11 @@ Rules:
   in no other way. But nothing is asked for while nobody is at the events' endpoint: a replay would
   make a pod exact that cannot be heard.
 - A connection that breaks may mean another engine: that is found out when it is made again.
-- All this runs on its process's own loop, in slices of half a millisecond with the rest in between.
-  A thread would have to share the interpreter anyway, and take it for up to five milliseconds at a
-  time; a batch of 500 blocks takes one. Measured: `scripts/bench_index.py`.
+- All this runs on its process's own loop, in slices of a quarter of a millisecond with the rest in
+  between. A thread would have to share the interpreter anyway, and take it for up to five
+  milliseconds at a time; a batch of 500 blocks takes half of one. What has been read is followed by
+  a rest of five milliseconds: messages that come one by one would each wake the loop, which costs
+  as much as a small one. Measured: `scripts/bench_index.py`.
 - What waits to be heard is bounded, by ZeroMQ's high-water mark. What is dropped beyond is a gap.
 """
 
@@ -19,6 +21,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import select
+import selectors
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -26,6 +30,7 @@ from zmq.constants import Event, Flag, SocketOption, SocketType
 from zmq.error import Again, ZMQError
 from zmq.sugar.context import Context
 
+from kvbench.clock import WallClock
 from kvbench.errors import TargetError
 from kvbench.kvcache.events import replay_request
 from kvbench.zmqfeed.trust_log import TrustLog
@@ -39,7 +44,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_SLICE_S = 0.0005
+_SLICE_S = 0.00025
+_REST_S = 0.005
 _REPLAY_IDLE_S = 2.0
 _SILENCE_S = 5.0
 _MOST_WAITING = 20_000  # messages
@@ -54,24 +60,28 @@ class _Socket:
     """
 
     def __init__(self, home: Subscriber, kind: int, read: Callable[[list[bytes]], None]) -> None:
-        self._home = home
+        self._news = home.news
         self._read = read
         self.closed = False
         self.raw = home.context.socket(kind)
         self.raw.setsockopt(SocketOption.LINGER, 0)
         self.raw.setsockopt(SocketOption.RCVHWM, _MOST_WAITING)
         self.raw.setsockopt(SocketOption.MAXMSGSIZE, _LARGEST)
-        self._fd: int = self.raw.getsockopt(SocketOption.FD)
-        home.loop.add_reader(self._fd, home.wake, self)
+        self.fd: int = self.raw.getsockopt(SocketOption.FD)
+        self._news.register(self.fd, selectors.EVENT_READ, self)
 
     def read_one(self) -> bool:
         """Read a message; return whether there may be more."""
         if self.closed:
             return False
         try:
-            frames = self.raw.recv_multipart(Flag.NOBLOCK)
+            frame = self.raw.recv(Flag.NOBLOCK, copy=False)
         except Again:
             return False
+        frames = [frame.bytes]
+        while frame.more:
+            frame = self.raw.recv(Flag.NOBLOCK, copy=False)
+            frames.append(frame.bytes)
         self._read(frames)
         return True
 
@@ -79,7 +89,7 @@ class _Socket:
         """Read no more."""
         if not self.closed:
             self.closed = True
-            self._home.loop.remove_reader(self._fd)
+            self._news.unregister(self.fd)
             self.raw.close(0)
 
 
@@ -101,6 +111,8 @@ class _Ear:
         raw.monitor(address, Event.HANDSHAKE_SUCCEEDED | Event.DISCONNECTED)
         self.monitor = _Socket(home, SocketType.PAIR, self._noticed)
         self.monitor.raw.connect(address)
+        self._befell = select.poll()
+        self._befell.register(self.monitor.fd, select.POLLIN)
         try:
             if source.bound:
                 raw.bind(source.events)
@@ -117,13 +129,14 @@ class _Ear:
         """Hear a stream."""
         self.streams[topic] = stream
         self.socket.raw.subscribe(topic.encode())
-        self._home.wake(self.socket)
         self._home.wake(self.monitor)
+        self._home.wake(self.socket)
 
     def _heard(self, frames: list[bytes]) -> None:
         """Hand a message to the stream that it belongs to."""
-        while self.monitor.read_one():  # what befell the connection comes before what came over it
-            pass
+        if self._befell.poll(0):  # what befell the connection comes before what came over it
+            while self.monitor.read_one():
+                pass
         stream = self.streams.get("")
         if stream is None:
             stream = self.streams.get(frames[0].decode(errors="replace"))
@@ -166,17 +179,27 @@ class Subscriber:
 
     Args:
         ledger: Who is told.
+        now: Seconds, to end slices by: a loop's own may count in whole milliseconds.
+
+    Attributes:
+        loop: Where it runs.
+        context: Of all sockets.
+        news: Says which sockets something has happened to.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, now: Callable[[], float] = WallClock.now) -> None:
         self.loop = asyncio.get_running_loop()
         self.context = Context()
+        self.news = selectors.DefaultSelector()
+        self._now = now
         self._ledger = ledger
         self._ears: dict[str, _Ear] = {}
         self._sources: dict[str, EventSource] = {}  # by the stream's name
         self._replays: dict[str, _Replaying] = {}
         self._last_heard: dict[str, float] = {}
         self._awake: deque[_Socket] = deque()
+        self._turn: asyncio.Handle | None = None  # the next; None while nothing happens
+        self._wait()
         self._trusts = TrustLog(ledger)
 
     def follow(self, pod: str, source: EventSource) -> None:
@@ -231,17 +254,19 @@ class Subscriber:
         """Close every socket."""
         for pod in tuple(self._ledger.streams):
             self.drop(pod)
-        self._awake.clear()
+        if self._turn is not None:
+            self._turn.cancel()
+        self.loop.remove_reader(self.news.fileno())
+        self.news.close()
         self.context.destroy(0)
 
     # What sockets tell.
 
     def wake(self, socket: _Socket) -> None:
         """Read a socket soon."""
-        if not self._awake:
-            self.loop.call_soon(self._drain)
-        if socket not in self._awake:
-            self._awake.append(socket)
+        self._awake.append(socket)
+        if self._turn is None:
+            self._begin()
 
     def heard(self, stream: Stream, frames: Sequence[bytes]) -> None:
         """Take a message of the live stream."""
@@ -271,17 +296,32 @@ class Subscriber:
 
     # Inside.
 
+    def _wait(self) -> None:
+        """Do nothing until something happens."""
+        self._turn = None
+        self.loop.add_reader(self.news.fileno(), self._begin)
+
+    def _begin(self) -> None:
+        """Look at the sockets, now and after each rest, until nothing happens any more."""
+        self.loop.remove_reader(self.news.fileno())
+        self._turn = self.loop.call_soon(self._drain)
+
     def _drain(self) -> None:
         """Read what there is, for as long as a slice; then let requests have their turn."""
-        until = self.loop.time() + _SLICE_S
-        while self._awake:
-            socket = self._awake[0]
-            if not socket.read_one():
-                self._awake.popleft()
-            elif self.loop.time() > until:
-                self._awake.rotate(-1)
-                self.loop.call_soon(self._drain)
+        awake, until = self._awake, self._now() + _SLICE_S
+        if not awake:
+            awake.extend(key.data for key, _ in self.news.select(0))
+        if not awake:
+            self._wait()
+            return
+        while awake:
+            if not awake[0].read_one():
+                awake.popleft()
+            elif self._now() > until:
+                awake.rotate(-1)
+                self._turn = self.loop.call_soon(self._drain)
                 return
+        self._turn = self.loop.call_later(_REST_S, self._drain)
 
     def _ask_for(self, stream: Stream, replays: Sequence[Replay]) -> None:
         """Carry out the last of these replays: each one makes those before it void."""
