@@ -19,7 +19,10 @@ def exporter(
             "variable holds several, with blanks between.",
         ),
     ] = None,
-    router: str | None = typer.Option(None, help="A kvbench router, whose pods are taken in."),
+    router: str | None = typer.Option(
+        None,
+        help="A kvbench router, whose pods are taken in; its key, if it wants one, in OPENAI_API_KEY.",
+    ),
     host: str = typer.Option("127.0.0.1", help="Address to listen on."),
     port: int = typer.Option(0, min=0, max=65535, help="Port to listen on; 0 takes a free one."),
     every: float = typer.Option(1.0, min=0.05, help="Seconds between two looks at a pod."),

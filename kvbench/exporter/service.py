@@ -57,7 +57,7 @@ class Settings:
     Attributes:
         every_s: Seconds between two looks at a pod.
         timeout_s: Seconds that a look may take.
-        key: Of the pods' API; metrics need none.
+        key: Of the pods' API and the router's; metrics need none.
         router_every_s: Seconds between two looks at the router's list of pods.
         remember: Blocks that are remembered after nobody holds them.
     """
@@ -268,7 +268,8 @@ class Exporter:
         taken: set[str] = set()
         trouble = ""
         while True:
-            answer = await get(f"{router.url}/pods", timeout_s=self._settings.timeout_s)
+            settings = self._settings
+            answer = await get(f"{router.url}/pods", timeout_s=settings.timeout_s, key=settings.key)
             try:
                 listed = {self._add(pod) for pod in _listed(answer)}
             except KvbenchError as error:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kvbench.metrics.exposition import Reading
 
 TIMEOUT_SECONDS = 10.0
+_WITHOUT_KEY = frozenset({401, 403})
 MAX_BODY = 16 * 1024 * 1024
 """No answer that is read here is longer; an endless one must not fill the memory."""
 
@@ -111,7 +112,18 @@ def model_cards(url: str) -> list[dict[str, Any]]:
     Raises:
         TargetError: It does not answer, or not as an OpenAI API does.
     """
-    listing = _json(f"{url}/v1/models")
+    try:
+        listing = json.loads(fetch(f"{url}/v1/models"))
+    except urllib.error.HTTPError as error:
+        with error:
+            if error.code in _WITHOUT_KEY:
+                raise TargetError(
+                    f"{url}/v1/models answered {error.code}: it wants an API key that it knows",
+                    hint="put the key into the variable OPENAI_API_KEY",
+                ) from None
+        listing = None
+    except ValueError:
+        listing = None
     cards = listing.get("data") if isinstance(listing, dict) else None
     if not isinstance(cards, list) or not all(isinstance(c, dict) and "id" in c for c in cards):
         raise TargetError(

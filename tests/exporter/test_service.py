@@ -314,10 +314,13 @@ async def test_trouble_with_a_pod_is_logged_once_and_once_that_it_is_over(caplog
 
 @scene
 async def test_a_routers_pods_are_taken_in_and_let_go():
-    """As its list says; nothing is left of one that is gone."""
+    """As its list says, with the key that it asks for; nothing is left of one that is gone."""
     listed: list[dict[str, str]] = []
 
     def listing(exchange):
+        if exchange.request.head.named.get(b"authorization") != b"Bearer k1":
+            exchange.respond(401, b"{}")
+            return
         exchange.respond(200, json.dumps({"pods": listed}).encode())
 
     async with Site() as site:
@@ -325,7 +328,7 @@ async def test_a_routers_pods_are_taken_in_and_let_go():
         a, a_flag = await site.pod()
         b, _ = await site.pod()
         listed += [{"name": "a", "url": a.url, "pod": a_flag}, {"name": "b", "url": b.url}]
-        exporter = await site.exporter(router=router.url, router_every_s=0.05)
+        exporter = await site.exporter(router=router.url, router_every_s=0.05, key="k1")
         name_a, name_b = (url.removeprefix("http://") for url in (a.url, b.url))
         await until(lambda: {name_a, name_b} <= set(exporter.fleet.pods))
         await until(lambda: all(pod.reading for pod in exporter.fleet.pods.values()))
