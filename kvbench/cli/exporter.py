@@ -21,7 +21,7 @@ def exporter(
     ] = None,
     router: str | None = typer.Option(
         None,
-        help="A kvbench router, whose pods are taken in; its key, if it wants one, in OPENAI_API_KEY.",
+        help="A kvbench router, whose pods are taken in; its key, if it has keys: OPENAI_API_KEY.",
     ),
     host: str = typer.Option("127.0.0.1", help="Address to listen on."),
     port: int = typer.Option(0, min=0, max=65535, help="Port to listen on; 0 takes a free one."),
