@@ -186,21 +186,6 @@ class BlockChain:
         self.hashes: list[BlockHash] = []
         self._extend_hashes()
 
-    @classmethod
-    def resumed(
-        cls,
-        tokens: array[int],
-        hashes: list[BlockHash],
-        block_size: int,
-        keys: PromptKeys = PLAIN,
-    ) -> BlockChain:
-        """Return the chain of packed tokens whose first blocks are known to have these hashes."""
-        chain = cls((), block_size, keys)
-        chain.tokens = tokens
-        chain.hashes = hashes
-        chain._extend_hashes()
-        return chain
-
     def __len__(self) -> int:
         return len(self.tokens)
 
@@ -221,19 +206,33 @@ class BlockChain:
 
     def _extend_hashes(self) -> None:
         """Hash the full blocks that have none yet."""
-        size, keys, hashes = self.block_size, self.keys, self.hashes
-        first, last = len(hashes), len(self.tokens) // size
-        data = token_bytes(self.tokens[first * size : last * size])
-        width = size * BYTES_PER_TOKEN
-        parent = hashes[-1] if hashes else ROOT
-        if keys == PLAIN:
-            hashes += hash_blocks(parent, data, width)
-            return
-        for block in range(first, last):
-            at = (block - first) * width
-            extra = keys.of_block(block * size, (block + 1) * size)
-            parent = hash_block(parent, data[at : at + width], extra)
-            hashes.append(parent)
+        rest = self.tokens[len(self.hashes) * self.block_size :]
+        extend_hashes(self.hashes, rest, self.block_size, self.keys)
+
+
+def extend_hashes(
+    hashes: list[BlockHash], tokens: array[int], block_size: int, keys: PromptKeys = PLAIN
+) -> None:
+    """Add to a prompt's first hashes those of the full blocks behind them.
+
+    Args:
+        hashes: The first; none if the prompt begins here.
+        tokens: The packed tokens behind them.
+        block_size: Tokens per block.
+        keys: What besides tokens decides whether the prompt may share blocks.
+    """
+    first, count = len(hashes), len(tokens) // block_size
+    width = block_size * BYTES_PER_TOKEN
+    data = token_bytes(tokens)[: count * width]
+    parent = hashes[-1] if hashes else ROOT
+    if keys == PLAIN:
+        hashes += hash_blocks(parent, data, width)
+        return
+    for block in range(count):
+        start = (first + block) * block_size
+        extra = keys.of_block(start, start + block_size)
+        parent = hash_block(parent, data[block * width : (block + 1) * width], extra)
+        hashes.append(parent)
 
 
 def block_hashes(

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from kvbench.kvcache.blocks import PLAIN, BlockChain
+from kvbench.kvcache.blocks import PLAIN, extend_hashes
 from kvbench.text.beginnings import Beginnings
 
 if TYPE_CHECKING:
     from array import array
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from kvbench.kvcache.blocks import BlockHash, PromptKeys
 
@@ -44,19 +44,20 @@ class ChainStore:
         return len(self._kept)
 
     def hashes(
-        self, ids: array[int], marks: Sequence[tuple[int, int]], keys: PromptKeys = PLAIN
+        self,
+        since: Callable[[int], array[int]],
+        marks: Sequence[tuple[int, int]],
+        keys: PromptKeys = PLAIN,
     ) -> list[BlockHash]:
         """Return the hashes of the full blocks of a prompt.
 
         Args:
-            ids: Its token ids.
+            since: Returns its token ids from so many on.
             marks: Names of some of its beginnings, and their lengths in tokens, ascending.
             keys: What besides tokens decides whether it may share blocks.
         """
-        if keys.mm_hashes:
-            return BlockChain(ids, self.block_size, keys).hashes
         place, names = None, []
-        for mark, end in reversed(marks):
+        for mark, end in () if keys.mm_hashes else reversed(marks):
             name = (keys.cache_salt, keys.lora_name, mark)
             place = self._kept.find(name)
             if place is not None:
@@ -64,6 +65,6 @@ class ChainStore:
             names.append((name, end // self.block_size))
         hashes = self._kept.numbers(place)
         known = len(hashes)
-        hashes = BlockChain.resumed(ids, hashes, self.block_size, keys).hashes
+        extend_hashes(hashes, since(known * self.block_size), self.block_size, keys)
         self._kept.keep(place, hashes[known:], names[::-1])
         return hashes

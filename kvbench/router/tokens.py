@@ -30,7 +30,7 @@ from kvbench.errors import InputError
 from kvbench.kvcache.blocks import PromptKeys
 from kvbench.kvcache.chains import ChainStore
 from kvbench.router.keys import Prompt
-from kvbench.text.prefix_store import PrefixStore
+from kvbench.text.prefix_store import PrefixStore, Tokens
 from kvbench.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class Exact(msgspec.Struct, frozen=True, gc=False):
     """
 
     prompt_tokens: int
-    hashes: tuple[int, ...]
+    hashes: Sequence[int]
     block_size: int
 
 
@@ -229,24 +229,23 @@ class Reading:
 
     def finish(self, encoded: Sequence[Sequence[int]], block_size: int) -> Exact:
         """Return the prompt's tokens, given what was encoded, in blocks of that size."""
-        ids, marks = self._ids(encoded)
-        usable = max(len(ids) - 1, 0) // block_size
-        hashes = self.model.chains(block_size).hashes(ids, marks, self.keys)
-        return Exact(len(ids), tuple(hashes[:usable]), block_size)
+        tokens = self._tokens(encoded)
+        hashes = self.model.chains(block_size).hashes(tokens.since, tokens.marks, self.keys)
+        del hashes[max(tokens.count - 1, 0) // block_size :]
+        return Exact(tokens.count, hashes, block_size)
 
-    def _ids(
-        self, encoded: Sequence[Sequence[int]]
-    ) -> tuple[array[int], Sequence[tuple[int, int]]]:
-        """Return the ids, and the marks of beginnings."""
+    def _tokens(self, encoded: Sequence[Sequence[int]]) -> Tokens:
+        """Return the ids, with the marks of beginnings."""
         if self.lookup is None:
             ids = array("I", self.ids)
-            return ids, _id_marks(ids)
+            return Tokens.of(ids, _id_marks(ids), 0)
         tokens = self.model.store.complete(self.lookup, encoded)
         if not self.is_text:
-            return tokens.ids, tokens.marks
+            return tokens
         before, behind = self.model.around_text()
+        ids = array("I", before) + tokens.ids + array("I", behind)
         marks = [(mark ^ _TEXT_MARK, end + len(before)) for mark, end in tokens.marks]
-        return array("I", before) + tokens.ids + array("I", behind), marks
+        return Tokens.of(ids, marks, tokens.encoded)
 
 
 class PromptTokens:

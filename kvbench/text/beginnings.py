@@ -73,11 +73,12 @@ class Beginnings(Generic[Name, Numbers]):
             self._runs.move_to_end(place[0])
         return place
 
-    def numbers(self, place: Place[Name, Numbers] | None) -> Numbers:
-        """Return a copy of all numbers of a beginning; None has none."""
+    def numbers(self, place: Place[Name, Numbers] | None, start: int = 0) -> Numbers:
+        """Return a copy of the numbers of a beginning from so many on; None has none."""
         numbers = self._empty()
         for run, end in _way(place):
-            numbers.extend(run.numbers[: end - run.start])
+            if end > start:
+                numbers.extend(run.numbers[max(start - run.start, 0) : end - run.start])
         return numbers
 
     def names(self, place: Place[Name, Numbers] | None) -> list[tuple[Name, int]]:

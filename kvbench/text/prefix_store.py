@@ -43,7 +43,7 @@ import xxhash
 from kvbench.text.beginnings import Beginnings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from kvbench.text.beginnings import Place
     from kvbench.text.tokenizer import Tokenizer
@@ -72,14 +72,26 @@ class Tokens:
     """A text's ids.
 
     Attributes:
-        ids: Token ids, 32 bits each.
+        count: How many there are.
+        since: Returns the ids from so many on, 32 bits each.
         marks: For beginnings that end with a seam: what names them, and their length in tokens.
         encoded: How many of the ids had to be made.
     """
 
-    ids: array[int]
+    count: int
+    since: Callable[[int], array[int]]
     marks: Sequence[tuple[Mark, int]]
     encoded: int
+
+    @classmethod
+    def of(cls, ids: array[int], marks: Sequence[tuple[Mark, int]], encoded: int) -> Tokens:
+        """Return these ids."""
+        return cls(len(ids), lambda start: ids[start:], marks, encoded)
+
+    @property
+    def ids(self) -> array[int]:
+        """All of them."""
+        return self.since(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,15 +217,15 @@ class PrefixStore:
 
     def complete(self, lookup: Lookup, encoded: Sequence[Sequence[int]]) -> Tokens:
         """Return the ids of a text, given those of `lookup.todo`, and remember them."""
-        ids = self._kept.numbers(lookup.known)
-        old, fresh, names = len(ids), array("I"), []
+        old = 0 if lookup.known is None else lookup.known[1]
+        fresh, names = array("I"), []
         for number, ((before, behind), found) in enumerate(zip(lookup.seams, encoded, strict=True)):
             if (before is not None and list(found[:1]) != [before]) or (
                 behind is not None and list(found[-1:]) != [behind]
             ):
                 self.unfit += 1
                 ids = array("I", self._tokenizer.encode(lookup.text))
-                return Tokens(ids, (), len(ids))
+                return Tokens.of(ids, (), len(ids))
             fresh += array("I", found if before is None else found[1:])
             if number < len(lookup.marks):
                 names.append((lookup.marks[number], old + len(fresh)))
@@ -222,8 +234,13 @@ class PrefixStore:
         self._strides.update(lookup.strides)
         while len(self._strides) > _MOST_STRIDES:
             self._strides.popitem(last=False)
-        ids += fresh
-        return Tokens(ids, marks, len(fresh))
+
+        def since(start: int) -> array[int]:
+            ids = self._kept.numbers(lookup.known, start)
+            ids += fresh[max(start - old, 0) :]
+            return ids
+
+        return Tokens(old + len(fresh), since, marks, len(fresh))
 
 
 def find_seams(tokenizer: Tokenizer) -> dict[str, int]:
