@@ -38,11 +38,19 @@ def baseline(
     from rich.console import Console
 
     from kvbench.cli.gate import gates_of
+    from kvbench.errors import InputError
     from kvbench.gates.baseline import make_baseline, write_baseline
     from kvbench.gates.grammar import parse_gate
     from kvbench.records.evidence import read_evidence
     from kvbench.records.run import RunFolder
 
+    places = [path.resolve() for path in runs]
+    for path, place in zip(runs, places, strict=True):
+        if places.count(place) > 1:
+            raise InputError(
+                f"{path} is given twice",
+                hint="a run that counts twice hides how much runs differ by themselves",
+            )
     evidence = [read_evidence(RunFolder.open(path)) for path in runs]
     wanted = gates_of(gates, None)
     if gates is None and evidence:

@@ -109,6 +109,11 @@ def _telling(console: Console, rounds: int) -> Callable[[int, ArmRun], None]:
     return told
 
 
+def _high(ratio: float) -> str:
+    """Return the upper end of a ratio's interval, in words of a table's width."""
+    return f"{ratio:.3f}" if ratio < 1000 else "∞" if math.isinf(ratio) else f"{ratio:.0e}"
+
+
 def ratio_table(found: list[Ratio], rounds: list[Round]) -> Table:
     """Return a line for each measure: both arms, their ratio, its interval, what that means."""
     from rich.text import Text
@@ -127,7 +132,7 @@ def ratio_table(found: list[Ratio], rounds: list[Round]) -> Table:
             one.what.text(one.a),
             one.what.text(one.b),
             f"{one.ratio:.3f}" if known else "–",
-            f"{one.interval.low:.3f} to {one.interval.high:.3f}" if known else "–",
+            f"{one.interval.low:.3f} to {_high(one.interval.high)}" if known else "–",
             Text(one.said, style=styles.get(one.said, "")),
         )
     return table

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from kvbench.gates.gate import Comparison, Gate, Measure
     from kvbench.records.evidence import Evidence
 
+_LARGEST_LOG = 700.0  # of what a double holds
 _NORMAL_975 = 1.959964
 _UNKNOWN = Measurement(math.nan, missing="it was not measured")
 
@@ -146,7 +147,8 @@ def _ratio(what: Measure, a: list[Measurement], b: list[Measurement], confidence
         reach = t_reach(logs, confidence)
     else:
         reach = _NORMAL_975 * math.hypot(_spread(a[0]), _spread(b[0]))
-    interval = Interval(math.exp(middle - reach), math.exp(min(middle + reach, 700)))
+    high = math.exp(middle + reach) if middle + reach < _LARGEST_LOG else math.inf
+    interval = Interval(math.exp(middle - reach), high)
     return Ratio(what, *means, math.exp(middle), interval, _said(what, middle, reach))
 
 

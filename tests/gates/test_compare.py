@@ -5,6 +5,7 @@ import pytest
 from fakes_gates import evidence_of
 from fakes_records import replace, story
 
+from kvbench.cli.compare import ratio_table
 from kvbench.errors import InputError
 from kvbench.gates.baseline import Fingerprint
 from kvbench.gates.compare import ArmRun, check_rounds, judge_rounds, ratios
@@ -80,6 +81,16 @@ def test_a_single_round_has_the_uncertainty_of_its_sessions_and_says_so():
     verdict = judge_rounds(rounds, [GATE])
     assert verdict.notes == ["a single round: the noise between runs is unknown"]
     assert verdict.gates[0].high == pytest.approx(1 + 0.1 * math.sqrt(2))
+
+
+def test_a_percentile_without_an_upper_end_has_a_ratio_without_one():
+    """The p99 of few turns may be anything, and a table has no room for 300 digits."""
+    rounds = [(_run(1.0, interval=Interval(0.5, math.inf)), _run(0.5, "b", interval=None))]
+    (found,) = ratios(rounds)
+    assert (found.interval.low, found.interval.high) == (0.0, math.inf)
+    assert found.said == "not told apart"
+    table = ratio_table([found], rounds)
+    assert list(table.columns[4].cells) == ["0.000 to ∞"]
 
 
 def test_runs_of_different_plans_are_not_compared():
