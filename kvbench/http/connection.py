@@ -3,7 +3,8 @@
 Rules: requests are answered in the order in which they came, one at a time, however many were sent
 ahead (pipelining). What cannot be served is answered in its turn (400, 408, 413, 431), after which
 nothing more is read. A client that asks for another protocol is answered as if it had not asked,
-and the connection then closes.
+its body read, and the connection then closes; CONNECT is 405. What follows a chunked body (its
+trailer) is no header of the request, and is dropped.
 
 Where a request begins with a head that is known (`kvbench.http.heads`), its body is counted off and
 no parser is asked; everything else is parsed.
@@ -171,18 +172,34 @@ class Connection(asyncio.Protocol):
 
     def _parse(self, data: bytes) -> None:
         """Have the parser understand it."""
-        was_in_head = self._in_head
+        self._head_size += len(data)  # set back where a request begins, or its body comes on
+        self._feed(data)
+        self._key = None
+        if self._mid_request and self._head_size > self._server.limits.max_header:
+            self._refuse(431, "Request header fields too large.")  # or its trailer, or a chunk's
+
+    def _feed(self, data: bytes) -> None:
+        """Feed the parser; once more, without the question, where another protocol is asked for.
+
+        The parser takes what follows such a head for the other protocol's, a body too.
+        """
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self._over = True
+        except httptools.HttpParserUpgrade as asked:
+            if not self._over:
+                plain = self._plain_head()
+                self._parser = httptools.HttpRequestParser(self)
+                self._feed(plain + data[asked.args[0] :])
         except httptools.HttpParserError:
             self._refuse(400, "Invalid HTTP request received.")
-        self._key = None
-        if self._in_head and was_in_head:
-            self._head_size += len(data)
-            if self._head_size > self._server.limits.max_header:
-                self._refuse(431, "Request header fields too large.")
+
+    def _plain_head(self) -> bytes:
+        """Return the head that came last as it would be if it asked for no other protocol."""
+        head = self._head
+        lines = [b"%b: %b" % header for header in head.headers if header[0] != b"upgrade"]
+        version = b"1.0" if head.http_1_0 else b"1.1"
+        first = b"%b %b HTTP/%b" % (head.method.encode(), head.target, version)
+        return b"\r\n".join([first, b"connection: close", *lines, b"\r\n"])
 
     def pause_writing(self) -> None:
         """Tell the exchange that the client reads too slowly."""
@@ -210,8 +227,9 @@ class Connection(asyncio.Protocol):
         self._target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header."""
-        self._headers.append((name.lower(), value))
+        """Take a header; one that comes behind the body is none of the request's."""
+        if self._in_head:
+            self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         """Refuse at once what will be too large; learn a head that came in one piece."""
@@ -232,6 +250,8 @@ class Connection(asyncio.Protocol):
             keep_alive=self._parser.should_keep_alive() and not self._parser.should_upgrade(),
             http_1_0=self._parser.get_http_version() == "1.0",
         )
+        if self._head.method == "CONNECT":
+            self._refuse(405, "Method Not Allowed")
         if self._key is not None:
             self._server.heads.learn(self._key[0], self._head, self._key[1])
             self._key = None
@@ -239,6 +259,7 @@ class Connection(asyncio.Protocol):
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body."""
         self._continue = False  # it did not wait
+        self._head_size = 0
         self._body_size += len(body)
         if self._body_size > self._server.limits.max_body:
             self._refuse(413, "Request body too large.")
@@ -248,7 +269,7 @@ class Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         """Queue the request."""
         self._mid_request = self._continue = False
-        if not self._over:
+        if not self._over and not self._parser.should_upgrade():
             self._complete(self._head)
 
     # The exchange's calls.

@@ -233,6 +233,75 @@ def test_a_client_that_asks_to_upgrade_is_answered_in_the_old_protocol():
     assert b"connection: close" in written
 
 
+def test_the_end_of_a_body_and_the_next_head_may_come_together():
+    """What is long there is the body."""
+    first, second = post(b"x" * 900, "X: 1"), post(b"y", "X: " + "2" * 1200)
+    head = first.index(b"\r\n\r\n") + 4
+    middle = first[head:] + second[:1250]
+    assert len(middle) > LIMITS.max_header
+    written = talk([first[:head], middle, second[1250:]]).written
+    answers = written.split(b"HTTP/1.1 200 OK")[1:]
+    bodies = [json.loads(answer.split(b"\r\n\r\n")[1])[4] for answer in answers]
+    assert bodies == ["x" * 900, "y"]
+
+
+UPGRADE = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAM"
+CHUNKED = b"POST /p HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n"
+
+
+@pytest.mark.parametrize("step", [1, 7, 1000])
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_prompt_that_asks_for_http_2_as_well_keeps_its_body(step, chunked):
+    """As `curl --http2` and Java's client send every first one; in whatever pieces."""
+    plain = post(b"hello", UPGRADE)
+    if chunked:
+        plain = CHUNKED + UPGRADE.encode() + b"\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
+    written = talk([plain[at : at + step] for at in range(0, len(plain), step)]).written
+    method, path, _, headers, body = json.loads(written.split(b"\r\n\r\n")[1])
+    assert (method, path, body) == ("POST", "/p", "hello")
+    assert ["http2-settings", "AAM"] in headers
+    assert "upgrade" not in dict(headers)
+    assert written.count(b"HTTP/1.1") == 1
+    assert b"connection: close" in written
+
+
+def test_a_tunnel_is_refused():
+    """What would be said through it is not read."""
+    written = talk([b"CONNECT x:443 HTTP/1.1\r\nHost: x:443\r\n\r\n\x16\x03\x01"]).written
+    assert written.startswith(b"HTTP/1.1 405 ")
+    assert written.count(b"HTTP/1.1") == 1
+
+
+def test_what_follows_a_chunked_body_is_no_header():
+    """It came past all who looked at the head, and would go to a pod as one."""
+    trailer = b"x-user: root\r\nauthorization: Bearer x\r\n"
+    written = talk([CHUNKED + b"\r\n5\r\nhello\r\n0\r\n" + trailer + b"\r\n"]).written
+    _, _, _, headers, body = json.loads(written.split(b"\r\n\r\n")[1])
+    assert body == "hello"
+    assert [name for name, _ in headers] == ["host", "transfer-encoding"]
+
+
+@pytest.mark.parametrize(
+    ("begin", "piece"),
+    [
+        pytest.param(b"0\r\n", b"x: " + b"y" * 95 + b"\r\n", id="lines of a trailer"),
+        pytest.param(b"0\r\nx: ", b"y" * 100, id="a line of a trailer"),
+        pytest.param(b"5;", b"x" * 100, id="an extension of a chunk"),
+    ],
+)
+def test_what_stands_around_chunks_is_bounded_as_heads_are(begin, piece):
+    """Without an end it would fill the memory."""
+    transport = talk([CHUNKED + b"\r\n", begin, *[piece] * 30])
+    assert transport.written.startswith(b"HTTP/1.1 431 ")
+
+
+def test_a_long_body_in_small_chunks_is_no_long_head():
+    """However little of it comes at once."""
+    pieces = [piece for _ in range(900) for piece in (b"1\r\n", b"x", b"\r\n")]
+    written = talk([CHUNKED + b"\r\n", *pieces, b"0\r\n\r\n"]).written
+    assert json.loads(written.split(b"\r\n\r\n")[1])[4] == "x" * 900
+
+
 def test_a_handler_that_raises_costs_its_request_only(caplog: pytest.LogCaptureFixture):
     """500, a line in the log, and the next request is served."""
 

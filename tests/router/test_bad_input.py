@@ -155,6 +155,44 @@ def test_what_is_no_http_is_refused_in_the_same_form(raw, status):
     run(case)
 
 
+def test_a_trailer_reaches_no_pod():
+    """What a front has looked for in the head must not come behind the body."""
+
+    async def case():
+        async with House(fine) as house:
+            client = await Client.to(house.url)
+            body = chat("hi")
+            client.writer.write(
+                f"POST {CHAT} HTTP/1.1\r\nhost: r\r\ntransfer-encoding: chunked\r\n\r\n"
+                f"{len(body):x}\r\n".encode()
+                + body
+                + b"\r\n0\r\nx-user: root\r\n\r\n"
+            )
+            assert (await client.reply()).status == 200
+            (call,) = house.pods[0].calls
+            assert call.body == body
+            assert call.header("x-user") is None
+            client.close()
+
+    run(case)
+
+
+def test_a_client_that_would_rather_speak_http_2_is_served_all_the_same():
+    """With its body; a tunnel is refused in OpenAI's form."""
+
+    async def case():
+        async with House(fine) as house:
+            wish = ("connection: Upgrade, HTTP2-Settings", "upgrade: h2c")
+            reply = await ask(house.url, "POST", CHAT, chat("hi"), *wish)
+            assert reply.status == 200
+            assert house.pods[0].calls[0].body == chat("hi")
+            tunnel = await ask(house.url, "CONNECT", "x:443")
+            assert (tunnel.status, error_of(tunnel)["type"]) == (405, "MethodNotAllowedError")
+            assert len(house.pods[0].calls) == 1
+
+    run(case)
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner),
