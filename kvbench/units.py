@@ -59,6 +59,8 @@ def format_seconds(seconds: float) -> str:
         return "–"
     if seconds == float("inf"):
         return "∞"
+    if seconds < 0:
+        return f"-{format_seconds(-seconds)}"
     if seconds < 1e-3:
         return f"{seconds * 1e6:.0f} µs"
     if seconds < 1:

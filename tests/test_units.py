@@ -1,8 +1,8 @@
-"""Quantities at the edge: sizes in bytes."""
+"""Quantities at the edge: sizes in bytes, durations."""
 
 import pytest
 
-from kvbench.units import format_bytes, parse_bytes
+from kvbench.units import format_bytes, format_seconds, parse_bytes
 
 
 @pytest.mark.parametrize(
@@ -34,3 +34,13 @@ def test_what_is_no_size_is_refused(text):
 def test_a_size_is_shown_in_the_largest_unit_that_it_fills(size, text):
     """Whole numbers stay whole, gibibytes have two digits."""
     assert format_bytes(size) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.00087, "870 µs"), (0.0431, "43.1 ms"), (2.06, "2.06 s"), (250, "4m 10s"), (0.0, "0 µs"),
+     (-0.331, "-331 ms"), (-300, "-5m 00s"), (float("inf"), "∞"), (float("nan"), "–")],
+)  # fmt: skip
+def test_a_duration_is_shown_in_three_digits(seconds, text):
+    """Less than nothing, as the lower end of an interval may be, as the same with a sign."""
+    assert format_seconds(seconds) == text

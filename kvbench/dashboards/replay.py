@@ -8,6 +8,7 @@ metrics it needs is not running; NaN and infinity are always one.
 
 from __future__ import annotations
 
+import http.client
 import json
 import math
 import re
@@ -108,19 +109,38 @@ class Prometheus:
             with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:  # noqa: S310 - the user's own URL
                 document = json.load(answer)
         except urllib.error.HTTPError as error:
-            said = json.loads(error.read() or b"{}").get("error", error.reason)
+            with error:
+                said = _refusal(error.read())
+            if said is None:
+                raise self._none(f"{error.code} {error.reason}") from None
             raise TargetError(f"{self._url}: {said}: {values['query']}") from None
-        except (OSError, ValueError) as error:
-            raise TargetError(
-                f"{self._url}: expected Prometheus, got {error}", hint="--prometheus URL"
-            ) from None
-        return [
-            (
-                one["metric"],
-                tuple((float(at), float(v)) for at, v in one.get("values") or [one["value"]]),
-            )
-            for one in document["data"]["result"]
-        ]
+        except (OSError, http.client.HTTPException) as error:
+            raise self._none(str(getattr(error, "reason", error))) from None
+        except ValueError:
+            raise self._none("no JSON") from None
+        try:
+            return [
+                (
+                    one["metric"],
+                    tuple((float(at), float(v)) for at, v in one.get("values") or [one["value"]]),
+                )
+                for one in document["data"]["result"]
+            ]
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise self._none("other JSON") from None
+
+    def _none(self, got: str) -> TargetError:
+        """Return the error for what is no Prometheus."""
+        return TargetError(f"{self._url}: expected Prometheus, got {got}", hint="--prometheus URL")
+
+
+def _refusal(body: bytes) -> str | None:
+    """Return the words in which a Prometheus refuses a query; None if it is none."""
+    try:
+        said = json.loads(body)["error"]
+    except (KeyError, TypeError, ValueError):
+        return None
+    return said if isinstance(said, str) else None
 
 
 def filled(expression: str, span: Span) -> str:

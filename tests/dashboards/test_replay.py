@@ -108,6 +108,24 @@ def test_a_query_that_prometheus_refuses_is_a_fault_with_its_words():
     assert "parse error: x" in fault
 
 
+@pytest.mark.parametrize(
+    ("result", "status", "got"),
+    [
+        ({"error": {"message": "no such path"}}, 404, "404 Not Found"),
+        ("<html>", 500, "500 Internal Server Error"),
+        ([], 200, "other JSON"),
+        ({"data": {"result": [{"metric": {}}]}}, 200, "other JSON"),
+    ],
+)
+def test_another_server_is_no_prometheus(result, status, got):
+    """Grafana, or a router, at the address: an error of the user's, and no traceback."""
+    with (
+        prometheus(result, status) as (client, _),
+        pytest.raises(TargetError, match=f"expected Prometheus, got {got}"),
+    ):
+        answer(PANEL, client, SPAN, ["pods"])
+
+
 def test_what_is_no_prometheus_is_said():
     """Nothing listens there."""
     with pytest.raises(TargetError, match="expected Prometheus, got"):
