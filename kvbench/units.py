@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
@@ -55,10 +56,8 @@ def format_bytes(size: float) -> str:
 
 def format_seconds(seconds: float) -> str:
     """Return a duration for people: "870 µs", "43.1 ms", "2.06 s", "4m 10s"."""
-    if seconds != seconds:  # NaN: nothing was measured  # noqa: PLR0124
-        return "–"
-    if seconds == float("inf"):
-        return "∞"
+    if not math.isfinite(seconds):  # NaN: nothing was measured
+        return "–" if math.isnan(seconds) else "∞"
     if seconds < 0:
         return f"-{format_seconds(-seconds)}"
     if seconds < 1e-3:
