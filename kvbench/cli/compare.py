@@ -121,10 +121,10 @@ def ratio_table(found: list[Ratio], rounds: list[Round]) -> Table:
     from kvbench.cli.tables import rows_table
 
     a, b = rounds[0][0].arm, rounds[0][1].arm
-    names = (f"{a} (A)", f"{b} (B)") if a != b else ("A", "B")
+    names = (f"{a}\n(A)", f"{b}\n(B)") if a != b else ("A", "B")
     table = rows_table(("measure",), (*names, "B ÷ A", "95 of 100"))
-    table.columns[0].min_width = 17  # names break at their blanks, not in a word
-    table.add_column("B is")
+    table.columns[0].min_width = 16  # names break at their blanks, not in a word
+    table.add_column("B is", min_width=14)
     styles = {"better": "green", "worse": "red"}
     for one in found:
         known = not math.isnan(one.ratio)
