@@ -148,46 +148,52 @@ class CacheModel:
         cache, now = self.caches.get(pod), self._now
         if cache is None or not cache.stored_at:
             cache = self._cache(pod)
-        gone = self._gone.pop(block, None) or self._long_gone.pop(block, None)
-        if holders:
+        held, tokens = self.held, cache.block_tokens
+        if holders:  # so nobody remembers it as gone
             cause = _ELSEWHERE
-        elif gone is None:
-            cause = _COLD
+            held[holders] -= tokens
+            if holders + 1 == len(held):
+                held.append(0)
         else:
-            cause = _EVICTED if gone > 0 else _RESET
-            if parent == ROOT or cache.stored_at.get(parent) != now:
-                self._observe(self._gaps, cache.pod, now - abs(gone))
+            cause = self._why_again(cache, block, parent)
+        held[holders + 1] += tokens
         cache.causes[cause] += self._counting
         cache.stored_at[block] = now
-        held, tokens = self.held, cache.block_tokens
-        if holders:
-            held[holders] -= tokens
-        if holders + 1 == len(held):
-            held.append(0)
-        held[holders + 1] += tokens
 
     def removed(self, pod: str, block: BlockHash, holders: int, *, evicted: bool) -> None:
         """Take note of a block that a pod holds no more."""
-        cache = self.caches[pod]
-        born = cache.stored_at.pop(block, self._now)
+        cache, now = self.caches[pod], self._now
+        born = cache.stored_at.pop(block, now)
         used = cache.used_at.pop(block, born)
         if evicted and self._counting:
             cache.evicted += 1
-            self._lifetimes.observe(cache.pod, value=max(self._now - born, 0.0))
-        if not holders:
-            if len(self._gone) >= self._half:
-                self._long_gone, self._gone = self._gone, {}
-            self._gone[block] = used if evicted else -used
+            self._lifetimes.observe(cache.pod, value=now - born if now > born else 0.0)
         held, tokens = self.held, cache.block_tokens
         held[holders + 1] -= tokens
         if holders:
             held[holders] += tokens
+            return
+        if len(self._gone) >= self._half:
+            self._long_gone, self._gone = self._gone, {}
+        self._gone[block] = used if evicted else -used
 
     def forget(self, pod: str) -> None:
         """Forget what was counted of a pod whose streams have been dropped."""
         for stream in [name for name, cache in self.caches.items() if cache.pod == pod]:
             del self.caches[stream]
             self.resets.pop(stream, None)
+
+    def _why_again(self, cache: PodCache, block: BlockHash, parent: BlockHash) -> int:
+        """Return why a block that nobody holds had to be computed, and remember it no longer."""
+        if block in self._gone:
+            gone = self._gone.pop(block)
+        elif block in self._long_gone:
+            gone = self._long_gone.pop(block)
+        else:
+            return _COLD
+        if parent == ROOT or cache.stored_at.get(parent) != self._now:
+            self._observe(self._gaps, cache.pod, self._now - abs(gone))
+        return _EVICTED if gone > 0 else _RESET
 
     def _observe(self, buckets: Buckets, pod: str, seconds: float) -> None:
         """Count a span; calendars of two pods may differ by more than it."""
