@@ -124,7 +124,7 @@ def ratio_table(found: list[Ratio], rounds: list[Round]) -> Table:
     names = (f"{a}\n(A)", f"{b}\n(B)") if a != b else ("A", "B")
     table = rows_table(("measure",), (*names, "B ÷ A", "95 of 100"))
     table.columns[0].min_width = 16  # names break at their blanks, not in a word
-    table.add_column("B is", min_width=14)
+    table.add_column("B is", no_wrap=True)
     styles = {"better": "green", "worse": "red"}
     for one in found:
         known = not math.isnan(one.ratio)
