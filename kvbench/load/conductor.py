@@ -13,8 +13,9 @@ delivers messages to itself there, so there is one way of doing it.
                ◄── kvbench_done {result}
 
 A worker that Locust has lost ends the run: it counts as done, with an error, the others are told to
-stop, and the turns that it owes get rows that say so. When all are done the manifest is closed
-(unless a parent process began it, whose business it is then), and Locust is told to quit, or, with
+stop, and the turns that it owes get rows that say so. What the router decided is collected beside,
+and when all are done the manifest is closed (unless a parent process began it, whose business both
+are then), and Locust is told to quit, or, with
 its web UI, to stop, so that another run can be started from there.
 """
 
@@ -24,6 +25,7 @@ import logging
 import os
 import sys
 import traceback
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +35,7 @@ import msgspec
 
 from kvbench.clock import WallClock, utc
 from kvbench.errors import InputError, InvalidMeasurementError, KvbenchError
+from kvbench.load.decisions import decisions_collected
 from kvbench.load.live import Live
 from kvbench.load.preparation import plan_of
 from kvbench.load.run import Result
@@ -162,7 +165,8 @@ class Conductor:
     ) -> None:
         """See a run through; nothing of it may be swallowed by a greenlet."""
         try:
-            self._conduct(folder, workers)
+            with decisions_collected(settings, folder) if owned else nullcontext():
+                self._conduct(folder, workers)
             self._end(settings, folder, workers, owned=owned)
         except KvbenchError as error:
             self._complain(error.message, error.exit_code, error.hint)

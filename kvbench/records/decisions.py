@@ -1,8 +1,9 @@
 """What a router decided on the requests of a run, and what came of it.
 
 A router shows its last decisions (`GET /decisions`); while a run goes on they are collected in the
-run's folder, a JSON line each, in the order in which the requests ended. Rows and decisions are
-joined by the request's id. A request that was tried on several pods has a decision for each.
+run's folder, a JSON line each, in the order in which the requests ended (`DecisionLog`). Rows and
+decisions are joined by the request's id. A request that was tried on several pods has a decision
+for each.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator
+    from collections.abc import Callable, Container, Iterator
     from pathlib import Path
 
 _T = TypeVar("_T")
+_MOST_AT_ONCE = 100  # the router makes them while requests wait
 
 
 class Option(msgspec.Struct, frozen=True):
@@ -80,6 +82,63 @@ class Entry(msgspec.Struct, kw_only=True):
     pod_prompt_tokens: int | None = None
     cached_tokens: int | None = None
     cause: str | None = None
+
+
+class _Page(msgspec.Struct):
+    decisions: list[Entry]
+    ended: int
+
+
+class DecisionLog:
+    """Collects the decisions on a run's requests, those alone, in a file.
+
+    Args:
+        path: The file.
+        prefix: With what the ids of the run's requests begin.
+        get: Returns what the router answers at a path; None where it does not answer, or refuses.
+
+    Attributes:
+        over: Whether there is nothing to collect: nobody tells decisions, or the disk takes none.
+    """
+
+    def __init__(self, path: Path, prefix: str, get: Callable[[str], bytes | None]) -> None:
+        self._path = path
+        self._prefix = prefix
+        self._get = get
+        self._seen = 0
+        self.over = False
+
+    def begin(self) -> None:
+        """Ask where the router is, before the run's first request; one that tells nothing is it."""
+        page = self._ask(0, 1)
+        self.over = page is None
+        self._seen = 0 if page is None else page.ended
+
+    def collect(self) -> None:
+        """Append all that is new."""
+        while not self.over and self._collect() == _MOST_AT_ONCE:
+            pass
+
+    def _collect(self) -> int:
+        """Append what is new, at most so much; return how much that was."""
+        page = self._ask(self._seen, _MOST_AT_ONCE)
+        if page is None:
+            return 0
+        self._seen = max((entry.number for entry in page.decisions), default=page.ended)
+        ours = [entry for entry in page.decisions if entry.id.startswith(self._prefix)]
+        try:
+            with self._path.open("ab") as file:
+                file.write(b"".join(msgspec.json.encode(entry) + b"\n" for entry in ours))
+        except OSError:  # a disk that is full ends the collecting, not the run
+            self.over = True
+            return 0
+        return len(page.decisions)
+
+    def _ask(self, since: int, most: int) -> _Page | None:
+        body = self._get(f"/decisions?since={since}&limit={most}")
+        with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+            return None if body is None else msgspec.json.decode(body, type=_Page)
+        return None
 
 
 class _Outcome(msgspec.Struct):

@@ -339,3 +339,19 @@ def test_a_stacks_router_knows_what_its_pods_hold_and_explains_each_turn(stack, 
     assert (code, err) == (0, "")
     assert "prefix_cost chose it" in out
     assert all(url.removeprefix("http://")[:9] in out for url in stack.pod_urls)
+
+
+@pytest.mark.stack
+def test_rows_of_a_run_that_locust_began_have_their_causes_too(stack, tmp_path):
+    """Its master collects what the router decides, for all of its workers."""
+    (tmp_path / "small.yaml").write_text(WORKLOAD)
+    file = Path(__file__).parents[2] / "workloads" / "locustfile.py"
+    command = [sys.executable, "-m", "locust", "-f", str(file), "--headless", "--host", stack.url]
+    flags = ["--workload", "small.yaml", "--run-dir", "runs/one", "--only-summary"]
+    pipe = subprocess.PIPE
+    locust = subprocess.Popen([*command, *flags], cwd=tmp_path, stdout=pipe, stderr=pipe, text=True)
+    code, out, err = finish(locust)
+    assert code == 0, out + err
+    frame, _ = read_frame(only_run(tmp_path))
+    assert len(frame) == 30
+    assert frame["prediction_cause"].notna().all()
