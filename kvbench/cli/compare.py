@@ -123,6 +123,7 @@ def ratio_table(found: list[Ratio], rounds: list[Round]) -> Table:
     a, b = rounds[0][0].arm, rounds[0][1].arm
     names = (f"{a}\n(A)", f"{b}\n(B)") if a != b else ("A", "B")
     table = rows_table(("measure",), (*names, "B ÷ A", "95 of 100"))
+    table.padding = 0  # the line has 80 columns
     table.columns[0].min_width = 16  # names break at their blanks, not in a word
     table.add_column("B is", no_wrap=True)
     styles = {"better": "green", "worse": "red"}

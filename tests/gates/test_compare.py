@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from fakes_gates import evidence_of
 from fakes_records import replace, story
+from rich.console import Console
 
 from kvbench.cli.compare import ratio_table
 from kvbench.errors import InputError
@@ -91,6 +92,22 @@ def test_a_percentile_without_an_upper_end_has_a_ratio_without_one():
     assert found.said == "not told apart"
     table = ratio_table([found], rounds)
     assert list(table.columns[4].cells) == ["0.000 to ∞"]
+
+
+def test_a_comparison_of_policies_fits_eighty_columns():
+    """Nothing is cut off: what a difference means stands last."""
+    wide = Interval(0.95, 1.05)
+    what = "uncached_balance max/mean"
+    rounds = [
+        (_run(1.0, "round_robin", what, wide), _run(1.01, "prefix_cost", what, wide)),
+        (_run(1.0, "round_robin", what, wide), _run(0.99, "prefix_cost", what, wide)),
+    ]
+    console = Console(width=80, record=True)
+    console.print(ratio_table(ratios(rounds, [parse_gate(f"{what} < 2")]), rounds))
+    text = console.export_text()
+    assert "uncached_balance" in text
+    assert "not told apart" in text
+    assert "to 1.1" in text
 
 
 def test_runs_of_different_plans_are_not_compared():
