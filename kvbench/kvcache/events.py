@@ -19,7 +19,7 @@ then a sequence number of -1 with an empty payload. The sequence number is 8 byt
 from __future__ import annotations
 
 from itertools import product
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 import msgspec
 
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 else:  # msgspec cannot tell bytes from a text in a union: bytes are decoded piece by piece
     ExtraValue = str | int | tuple[str | int, ...]
 Form: TypeAlias = Literal["array", "map"]
-TokenId: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
 
 END_OF_REPLAY = -1
 
@@ -52,7 +51,8 @@ class BlockStored(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag=T
     Attributes:
         block_hashes: The engine's names for them.
         parent_block_hash: Its name for the block before the first; None at a prompt's start.
-        token_ids: Of all of them, `block_size` each.
+        token_ids: Of all of them, `block_size` each. Whether each fits into 32 bits shows itself
+            when they are packed.
         block_size: Tokens per block.
         lora_id: Adapter's number; deprecated.
         medium: "GPU", "CPU", "STORAGE", or None.
@@ -65,7 +65,7 @@ class BlockStored(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag=T
 
     block_hashes: tuple[EngineHash, ...]
     parent_block_hash: EngineHash | None
-    token_ids: tuple[TokenId, ...]
+    token_ids: tuple[int, ...]
     block_size: int
     lora_id: int | None = None
     medium: str | None = None
@@ -173,7 +173,7 @@ def decode_batch(payload: bytes) -> EventBatch:
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return _decode_any(payload)
     for event in found:
-        if isinstance(event, BlockStored):
+        if type(event) is BlockStored:  # a tenth of what isinstance takes to say no
             _check(event)
     return EventBatch(ts, found, rank)
 

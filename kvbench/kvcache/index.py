@@ -217,7 +217,8 @@ class BlockIndex:
             Whether the batch cleared the pod's cache: what is known of it is complete again.
 
         Raises:
-            EventFormatError: The pod's blocks are of another size than the index's.
+            EventFormatError: The pod's blocks are of another size than the index's, or a token id
+                does not fit into 32 bits.
         """
         self.add(pod)
         known, cleared = self._pods[pod], False
@@ -307,8 +308,7 @@ class BlockIndex:
         self, known: _Pod, aliases: list[int], parent: int | None, event: BlockStored
     ) -> None:
         """Place blocks one by one, or park them, where some are parked already."""
-        data = token_bytes(pack_tokens(event.token_ids))
-        width = self.block_size * BYTES_PER_TOKEN
+        data, width = _packed(event), self.block_size * BYTES_PER_TOKEN
         for index, alias in enumerate(aliases):
             content = data[index * width : (index + 1) * width]
             above = ROOT if parent is None else known.aliases.get(parent)
@@ -449,9 +449,17 @@ def _aliases(names: Iterable[EngineHash]) -> list[int]:
         return [_alias(name) for name in names]
 
 
+def _packed(event: BlockStored) -> bytes:
+    """Return an event's token ids as the chain hashes them."""
+    try:
+        return token_bytes(pack_tokens(event.token_ids))
+    except OverflowError as error:
+        raise EventFormatError(f"KV events: token_ids: {error}") from error
+
+
 def _hashes(above: BlockHash, event: BlockStored) -> list[BlockHash]:
     """Return the hashes of an event's blocks behind one."""
-    data, width = token_bytes(pack_tokens(event.token_ids)), event.block_size * BYTES_PER_TOKEN
+    data, width = _packed(event), event.block_size * BYTES_PER_TOKEN
     extra = event.extra_keys
     if not event.lora_name and event.lora_id is None and (extra is None or not any(extra)):
         return hash_blocks(above, data, width)

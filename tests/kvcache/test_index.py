@@ -158,6 +158,14 @@ def test_another_block_size_is_refused_with_the_way_out():
     assert "--block-size" in caught.value.hint
 
 
+@pytest.mark.parametrize("token", [-1, 2**32])
+@pytest.mark.parametrize("parent", [None, 9])
+def test_a_token_id_beyond_32_bits_is_refused(token, parent):
+    """Whether its block can be placed or not."""
+    with pytest.raises(EventFormatError, match="token_ids"):
+        index_of("a", stored([1], [1, token], parent=parent))
+
+
 @pytest.mark.parametrize(
     ("keys", "fields"),
     [
