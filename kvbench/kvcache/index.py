@@ -35,20 +35,20 @@ from kvbench.kvcache.blocks import (
     token_bytes,
 )
 from kvbench.kvcache.events import BlockRemoved, BlockStored, EventFormatError, engine_hash, in_gpu
+from kvbench.kvcache.stretches import LENGTH, Stretches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from kvbench.kvcache.blocks import BlockHash, ExtraKey
     from kvbench.kvcache.events import EngineHash, EventBatch, ExtraValue
+    from kvbench.kvcache.stretches import Falls
 
 MOST_COPIES = 16
 """Copies of one block that are counted on one pod."""
 
 MOST_PARKED = 65_536
 """Blocks without a known parent that are kept per pod."""
-
-_AT_ONCE = 128  # blocks that are looked up before it is asked whether any pod is left
 
 _ALIAS_BITS = (1 << 60) - 1
 
@@ -94,14 +94,25 @@ class BlockIndex:
     Args:
         block_size: Tokens per block; all pods must agree.
         observer: Is told of every block.
+        stretch: Blocks that are looked up as one, where it is known how far pods hold them.
 
     Attributes:
         dropped: Blocks that could be neither placed nor parked.
     """
 
-    __slots__ = ("_holders", "_lower", "_observer", "_pods", "block_size", "dropped")
+    __slots__ = (
+        "_holders",
+        "_lower",
+        "_observer",
+        "_pods",
+        "_stretches",
+        "block_size",
+        "dropped",
+    )
 
-    def __init__(self, block_size: int, observer: IndexObserver | None = None) -> None:
+    def __init__(
+        self, block_size: int, observer: IndexObserver | None = None, stretch: int = LENGTH
+    ) -> None:
         self.block_size = block_size
         self._observer = observer
         self.dropped = 0
@@ -110,6 +121,8 @@ class BlockIndex:
         self._holders: dict[BlockHash, int] = {}
         # The same for lower tiers.
         self._lower: dict[BlockHash, int] = {}
+        # What was looked up among the holders, and still holds.
+        self._stretches = Stretches(stretch)
 
     def __len__(self) -> int:
         return len(self._holders)
@@ -122,6 +135,7 @@ class BlockIndex:
     def add(self, pod: str) -> None:
         """Begin to know a pod, with nothing in it."""
         if pod not in self._pods:
+            self._stretches.clear()  # nothing of the new one is known there
             taken = {known.bit for known in self._pods.values()}
             self._pods[pod] = _Pod(
                 pod, next(1 << n for n in range(len(taken) + 1) if 1 << n not in taken)
@@ -187,28 +201,43 @@ class BlockIndex:
             anywhere: Whether blocks in lower tiers count too: they are loaded, not computed.
         """
         lower = self._lower if anywhere else {}
-        alive = 0
+        everyone = 0
         for known in self._pods.values():
-            alive |= known.bit
-        ends: dict[int, int] = {}
-        for first in range(0, len(hashes) if alive else 0, _AT_ONCE):
-            some = hashes[first : first + _AT_ONCE]
-            held: list[int | None] = list(map(self._holders.get, some))
-            if lower:
-                below = map(lower.get, some)
-                held = [(one or 0) | (two or 0) for one, two in zip(held, below, strict=True)]
-            if held.count(alive) == len(held):  # all hold all of these, as is usual
-                continue
-            for position, holders in enumerate(held, first):
-                gone = alive & ~(holders or 0)
-                while gone:
-                    bit = gone & -gone
-                    ends[bit] = position
-                    gone ^= bit
-                    alive ^= bit
-            if not alive:
+            everyone |= known.bit
+        left, ends, length = everyone, [], self._stretches.length
+        for first in range(0, len(hashes) if everyone else 0, length):
+            some = hashes[first : first + length]
+            falls = None if lower else self._stretches.find(some)
+            if falls is None:
+                falls = self._falls(some, everyone, lower)
+            for fallen, held in falls:
+                if fallen & left:
+                    ends.append((fallen & left, first + held))
+                    left &= ~fallen
+            if not left:
                 break
-        return {pod: ends.get(known.bit, len(hashes)) for pod, known in self._pods.items()}
+        return {
+            pod: next((held for fallen, held in ends if fallen & known.bit), len(hashes))
+            for pod, known in self._pods.items()
+        }
+
+    def _falls(
+        self, blocks: Sequence[BlockHash], everyone: int, lower: Mapping[BlockHash, int]
+    ) -> Falls:
+        """Return how far each pod holds a stretch, if not all of it; blocks in `lower` count."""
+        held: list[int | None] = list(map(self._holders.get, blocks))
+        if lower:
+            below = map(lower.get, blocks)
+            held = [(one or 0) | (two or 0) for one, two in zip(held, below, strict=True)]
+        falls: Falls = []
+        for holders in dict.fromkeys(held):  # few: what follows each other is held by the same
+            fallen = everyone & ~(holders or 0)
+            if fallen:
+                falls.append((fallen, held.index(holders)))
+                everyone ^= fallen
+        if everyone and not lower:  # somebody holds all of it
+            self._stretches.keep(blocks, falls)
+        return falls
 
     def apply(self, pod: str, batch: EventBatch) -> bool:
         """Apply a batch of a pod, which is added if it is new.
@@ -289,12 +318,14 @@ class BlockIndex:
     def _place(self, known: _Pod, aliases: list[int], above: BlockHash, event: BlockStored) -> None:
         """Place blocks behind one that is held, and whoever waited for them."""
         held, holders, bit = known.aliases, self._holders, known.bit
-        observer = self._observer
+        observer, watched = self._observer, self._stretches.watched
         for alias, block_hash in zip(aliases, _hashes(above, event), strict=True):
             if held.setdefault(alias, block_hash) is block_hash:
                 others = holders.get(block_hash, 0)
                 # One holder's bit is an object that is there already.
                 holders[block_hash] = others | bit if others else bit
+                if block_hash in watched:
+                    self._stretches.changed(block_hash)
                 if observer is not None and not others & bit:
                     observer.stored(known.name, block_hash, above, others.bit_count())
             else:
@@ -360,6 +391,7 @@ class BlockIndex:
         """Drop one copy of each of these blocks, and the block with its last."""
         held, copies, bit = known.aliases, known.copies, known.bit
         holders, observer = self._holders, self._observer
+        watched = self._stretches.watched
         for alias in _aliases(names):
             if copies and alias in copies:
                 self._drop_copy(known, alias)
@@ -368,6 +400,8 @@ class BlockIndex:
             if block_hash is None:
                 self._drop_parked(known, alias)
                 continue
+            if block_hash in watched:
+                self._stretches.changed(block_hash)
             before = holders.get(block_hash, 0)
             if before == bit:
                 del holders[block_hash]
@@ -421,11 +455,15 @@ class BlockIndex:
         holders = self._holders.get(block_hash, 0)
         # One holder's bit is an object that is there already.
         self._holders[block_hash] = holders | known.bit if holders else known.bit
+        if block_hash in self._stretches.watched:
+            self._stretches.changed(block_hash)
         if self._observer is not None and not holders & known.bit:
             self._observer.stored(known.name, block_hash, parent, holders.bit_count())
 
     def _release(self, block_hash: BlockHash, known: _Pod) -> None:
         """Note that a pod does not hold a block (any more)."""
+        if block_hash in self._stretches.watched:
+            self._stretches.changed(block_hash)
         before = self._holders.get(block_hash, 0)
         holders = before & ~known.bit
         if holders:
