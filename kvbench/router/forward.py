@@ -6,7 +6,8 @@ Rules:
   pod: no connection, a connection that broke, an answer that was no HTTP. This holds too where the
   pod had the whole request before it died: generating twice costs time and changes nothing. An idle
   connection that turns out to be closed costs a new connection to the same pod, and no blame.
-- An answer of 503 is passed on only if no other pod is offered: who says so has done nothing yet.
+- An answer of 503 or 429 is passed on only if no other pod is offered: who says so has done nothing
+  yet. It would also be the pod with the least to do, and draw all traffic.
 - At most four pods are sent a request, for it may be what kills them. Those that could not even be
   connected to do not count.
 - After that byte nothing is repeated. A pod that breaks off has its client cut off too, for only so
@@ -53,7 +54,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _MOST_ATTEMPTS = 4
-_OK, _UNAVAILABLE = HTTPStatus.OK.value, HTTPStatus.SERVICE_UNAVAILABLE.value
+_OK = HTTPStatus.OK.value
+_ELSEWHERE = frozenset({HTTPStatus.TOO_MANY_REQUESTS.value, HTTPStatus.SERVICE_UNAVAILABLE.value})
 _NEVER = math.inf
 _STATE = attrgetter("state")
 
@@ -209,16 +211,16 @@ class Forwarding:
         fleet, pod, decision = self._fleet, self._pod, self._decision
         status = self._status = head.status
         assert pod is not None
-        if status == _UNAVAILABLE and self._another(pod):
+        if status in _ELSEWHERE and self._another(pod):
             self._drop()
-            self.failed("unavailable", "answered 503")
+            self.failed("unavailable", f"answered {status}")
             return
         request = self._exchange.request
         request.body = b""
         asked = request.head
         self._dechunk = head.chunked and asked.http_1_0
         self._keep_alive = head.framed and asked.keep_alive and not asked.http_1_0
-        if status < 500 and pod.trouble is not None:
+        if pod.trouble is not None and _well(status):
             fleet.membership.answered(pod)
         fleet.meters.added_latency.observe(value=self._sent - self._began)
         ours = b"%bx-kvbench-predicted-tokens: %d\r\n" % (
@@ -261,7 +263,7 @@ class Forwarding:
         """End the answer and learn from it."""
         fleet, pod, status = self._fleet, self._pod, self._status
         assert pod is not None
-        if status < 500:
+        if _well(status):
             if pod.trouble is not None:
                 fleet.membership.succeeded(pod)
         else:
@@ -415,3 +417,8 @@ def _words(error: Exception) -> str:
     """Return what the system says of a failed connection, without its addresses and numbers."""
     number = getattr(error, "errno", None)
     return os.strerror(number) if isinstance(number, int) and number > 0 else str(error)
+
+
+def _well(status: int) -> bool:
+    """Return whether a pod that answers so can be sent more."""
+    return status < 500 and status not in _ELSEWHERE

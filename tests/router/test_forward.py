@@ -383,12 +383,13 @@ def test_pods_that_cannot_be_connected_to_do_not_count_as_tried():
 
 
 @pytest.mark.parametrize("others", [0, 1, 5])
-def test_an_answer_of_503_is_passed_on_only_if_nobody_else_is_there(others):
+@pytest.mark.parametrize("status", [503, 429])
+def test_an_answer_of_503_or_429_is_passed_on_only_if_nobody_else_is_there(status, others):
     """Whoever says so has done nothing yet."""
 
     async def case():
         async def full(call):
-            await call.answer(b"full", 503, b"retry-after: 7")
+            await call.answer(b"full", status, b"retry-after: 7")
 
         async with House(full, *[full if others > 1 else fine] * others) as house:
             client = await Client.to(house.url)
@@ -400,10 +401,26 @@ def test_an_answer_of_503_is_passed_on_only_if_nobody_else_is_there(others):
                 assert await house.metric("kvbench_router_errors_total",
                     pod=house.pods[0].name, kind="unavailable") <= 1  # fmt: skip
             else:
-                assert (reply.status, reply.body) == (503, b"full")
+                assert (reply.status, reply.body) == (status, b"full")
                 assert reply.headers["retry-after"] == "7"
             assert house.in_flight() == [(0, 0)] * len(house.pods)
             client.close()
+
+    run(case)
+
+
+def test_a_pod_that_answers_429_to_all_draws_no_traffic():
+    """It is done with each request at once, and so has the least to do: a hole for all of them."""
+
+    async def case():
+        async def full(call):
+            await call.answer(b"full", 429)
+
+        async with House(full, fine, fine, policy="least_load") as house:
+            replies = [await ask(house.url, "POST", CHAT, chat(f"hi {n}")) for n in range(40)]
+
+            assert {reply.status for reply in replies} == {200}
+            assert len(house.pods[0].calls) <= 3
 
     run(case)
 
