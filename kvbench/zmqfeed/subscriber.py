@@ -251,7 +251,9 @@ class Subscriber:
         self._trusts.tell()
 
     def close(self) -> None:
-        """Close every socket."""
+        """Close every socket; again is no harm."""
+        if self.context.closed:
+            return
         for pod in tuple(self._ledger.streams):
             self.drop(pod)
         if self._turn is not None:

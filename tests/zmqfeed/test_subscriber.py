@@ -283,3 +283,16 @@ def test_a_pod_that_cannot_be_heard_is_not_made_exact_by_replays(monkeypatch, ca
             assert message.startswith(f"a: nobody is at {nobody}, so its KV events are not heard")
 
     run(case)
+
+
+def test_closing_twice_is_closing_once():
+    """A router may be told to stop by its user and by whoever started it."""
+
+    async def case():
+        async with Scene() as scene:
+            scene.follow("a", scene.publisher())
+            scene.subscriber.close()
+            scene.subscriber.close()
+            assert scene.ledger.streams == {}
+
+    run(case)
