@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING
 
 from kvbench.policies.decision import Outcome
 from kvbench.router.answers import refuse
-from kvbench.router.heads import length_line, response_head
+from kvbench.router.heads import length_line, response_head, stay
 from kvbench.router.membership import Lease
 from kvbench.router.responses import RESPONSES
 from kvbench.router.usage import UsageFinder
@@ -215,6 +215,8 @@ class Forwarding:
             self._drop()
             self.failed("unavailable", f"answered {status}")
             return
+        if 300 <= status < 400:
+            head = stay(head, pod.address)
         request = self._exchange.request
         request.body = b""
         asked = request.head

@@ -154,6 +154,17 @@ def response_head(
     return b"%b%b%b%b" % (head.start, framing, ours, end)
 
 
+def stay(head: Head, address: Address) -> Head:
+    """Return the head of a redirection, so that it leads back here and not to the pod at `address`.
+
+    A pod knows no address but its own: a path with a slash too many would send the client there,
+    past keys and limits, if it can be reached at all.
+    """
+    place = re.escape(f"{address.name}{address.base}".encode())
+    away = rb"(?im)^(location:[ \t]*)https?://" + place + rb"(?=/)"
+    return msgspec.structs.replace(head, start=re.sub(away, rb"\1", head.start))
+
+
 class _Verdict:
     """What the parser says of a head."""
 

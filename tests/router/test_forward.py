@@ -425,6 +425,22 @@ def test_a_pod_that_answers_429_to_all_draws_no_traffic():
     run(case)
 
 
+def test_a_path_with_a_slash_too_many_does_not_lead_past_the_router():
+    """As FastAPI redirects: to the host that it was asked for, which is the pod's."""
+
+    async def case():
+        async def redirects(call):
+            location = f"location: http://{call.header('host')}{CHAT}"
+            await call.answer(b"", 307, location.encode())
+
+        async with House(redirects) as house:
+            reply = await ask(house.url, "POST", f"{CHAT}/", chat("hi"))
+
+            assert (reply.status, reply.headers["location"]) == (307, CHAT)
+
+    run(case)
+
+
 def test_an_answer_of_5xx_is_passed_on_and_three_open_the_breaker():
     """The pod has answered: nothing is repeated. But it is left alone for a while."""
 

@@ -12,6 +12,7 @@ from kvbench.router.heads import (
     request_head,
     response_head,
     split_length,
+    stay,
 )
 
 POD = parse_address("http://pod:8000/base")
@@ -136,6 +137,27 @@ def test_an_answer_to_head_has_no_body_whatever_its_length_says():
     assert response_head(parsed, length, b"", keep_alive=True, dechunk=False) == (
         b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("said", "passed_on"),
+    [
+        (b"http://pod:8000/base/v1/models", b"/v1/models"),
+        (b"https://pod:8000/base/v1/models?x=1", b"/v1/models?x=1"),
+        (b"http://pod:8000/elsewhere", b"http://pod:8000/elsewhere"),
+        (b"http://pod:80001/base/v1", b"http://pod:80001/base/v1"),
+        (b"https://hub.example/model", b"https://hub.example/model"),
+        (b"/v1/models", b"/v1/models"),
+    ],
+)
+def test_a_redirection_to_the_pod_leads_back_to_the_router(said, passed_on):
+    """The client need not reach the pod, and shall not pass by keys and limits."""
+    parsed, _ = head(b"X-Odd: location: http://pod:8000/base/x", b"Location: " + said)
+
+    start = stay(parsed, POD).start
+
+    assert start == parsed.start.replace(b"Location: " + said, b"Location: " + passed_on)
+    assert b"\r\nX-Odd: location: http://pod:8000/base/x\r\n" in start
 
 
 def test_the_answers_head_keeps_what_the_pod_wrote_and_gains_ours():
