@@ -76,7 +76,7 @@ def fill(ledger: Ledger, blocks: int) -> None:
     streams = [stream for streams in ledger.streams.values() for stream in streams]
     for number in range(blocks // PODS // 500):
         for stream in streams:
-            tokens = tuple(rng.randrange(4096) for _ in range(500 * SIZE))
+            tokens = tuple(rng.choices(range(4096), k=500 * SIZE))
             event = BlockStored(tuple(next(names) for _ in range(500)), None, tokens, SIZE)
             payload = encode_batch(EventBatch(0.0, (event,)))
             ledger.published(stream, published_frames("", number, payload))
@@ -166,10 +166,10 @@ def bench_decision(blocks: int) -> None:
         house.decide(number)
     gc.freeze()
     whole, times = [], []
-    for number in range(100, 1100):  # in turns, for the machine may be busy now and idle then
+    for number in range(100, 2100):  # in turns, for the machine may be busy now and idle then
         times.append(house.decide(number))
-        if number % 20 == 0:
-            whole.append(house.tokenise())
+        if number % 400 == 0:  # seldom: a decision after it finds nothing in the processor's caches
+            whole += [house.tokenise() for _ in range(10)]
     row("tokenising 33,000 tokens whole", quantiles(whole))
     row("decision for the next turn", quantiles(times))
     faster = statistics.median(whole) / statistics.median(times)

@@ -142,15 +142,16 @@ class IndexedPrefixes:
         if not request.hash_tokens:
             self._estimate.finished(request, decision, outcome)
             return
-        pod, blocks, made_until = self._under_way.pop(request.id, ("", (), 0.0))
-        promises, size = self._promises.get(pod), request.hash_tokens
-        if promises is not None:
-            # A chain of one block: has the last of them come, so have all.
-            come = self._index.match(blocks[-1:], size, [pod]).get(pod)
+        none: tuple[str, Sequence[int], float] = (decision.pod, (), 0.0)
+        pod, blocks, made_until = self._under_way.pop(request.id, none)
+        # A chain of one block: has the last of them come, so have all.
+        come = self._index.match(blocks[-1:], request.hash_tokens, [pod]).get(pod)
+        promises = self._promises.get(pod)
+        if promises is not None and blocks:
             promises.end(blocks, made_until, self._now if come else self._now + _GRACE_S)
             if come:
                 promises.drop(self._now)
-        if decision.pod not in self._index.match((), size, [decision.pod]):
+        if come is None:  # not exact, so it was estimated
             self._estimate.finished(_coarse(request), decision, outcome)
 
     def forget(self, pod: str) -> None:

@@ -48,12 +48,12 @@ _MOST_MISCOUNTED = 2
 _MISCOUNTED_SHARE = 0.01
 
 
-class _Part(msgspec.Struct, forbid_unknown_fields=True):
+class _Part(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     type: Literal["text"]
     text: str
 
 
-class _Message(msgspec.Struct, forbid_unknown_fields=True):
+class _Message(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     """A message of which everything is known that a template might print."""
 
     role: str
