@@ -4,8 +4,8 @@ What follows on a beginning is put behind it, so a conversation that grows is on
 however many turns it takes. Where another sequence goes on from the middle of a run, a new run
 branches off there: the runs are a tree, and a beginning is a run and how far.
 
-Rules: a name stands for the same numbers for ever. There is room for so many numbers, and for as
-many names; the runs that were used least recently go first, but never before one that branches off.
+Rules: a name stands for the same numbers for ever. There is room for so many numbers and so many
+names; the runs that were used least recently go first, but never before one that branches off.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Hashable, MutableSequence
-from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -53,11 +53,15 @@ class Beginnings(Generic[Name, Numbers]):
     Args:
         empty: Makes an array, or a list, of no numbers.
         capacity: Most numbers that are kept.
+        most_names: Most names that are kept: one takes a quarter of a kilobyte.
     """
 
-    def __init__(self, empty: Callable[[], Numbers], capacity: int) -> None:
+    def __init__(
+        self, empty: Callable[[], Numbers], capacity: int, most_names: int = 200_000
+    ) -> None:
         self._empty = empty
         self._capacity = capacity
+        self._most_names = most_names
         self._places: dict[Name, Place[Name, Numbers]] = {}
         self._runs: OrderedDict[Run[Name, Numbers], None] = OrderedDict()
         self._size = 0
@@ -75,10 +79,14 @@ class Beginnings(Generic[Name, Numbers]):
 
     def numbers(self, place: Place[Name, Numbers] | None, start: int = 0) -> Numbers:
         """Return a copy of the numbers of a beginning from so many on; None has none."""
-        numbers = self._empty()
-        for run, end in _way(place):
-            if end > start:
-                numbers.extend(run.numbers[max(start - run.start, 0) : end - run.start])
+        parts = [
+            run.numbers[max(start - run.start, 0) : end - run.start]
+            for run, end in _way(place)
+            if end > start
+        ]
+        numbers = cast("Numbers", parts[0]) if parts else self._empty()
+        for part in parts[1:]:
+            numbers.extend(part)
         return numbers
 
     def names(self, place: Place[Name, Numbers] | None) -> list[tuple[Name, int]]:
@@ -128,7 +136,7 @@ class Beginnings(Generic[Name, Numbers]):
 
     def _shrink(self) -> None:
         """Drop runs until there is room."""
-        while max(self._size, len(self._places)) > self._capacity:
+        while self._size > self._capacity or len(self._places) > self._most_names:
             run = next(iter(self._runs))
             if run.branches:
                 self._runs.move_to_end(run)

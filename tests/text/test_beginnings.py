@@ -69,6 +69,14 @@ def test_a_sequence_goes_before_one_that_is_in_use_but_not_before_what_branches_
     assert [kept.find(name) is not None for name in names] == [True, True, True, False, True]
 
 
+def test_there_is_room_for_so_many_names():
+    """Also where they name few numbers."""
+    kept = Beginnings(list, 1000, most_names=3)
+    for number in range(5):
+        keep(kept, [(number,)])
+    assert [kept.find((number,)) is not None for number in range(5)] == [False, False] + [True] * 3
+
+
 def test_what_follows_on_a_beginning_that_has_gone_is_not_kept():
     """Nobody could find it."""
     kept = Beginnings(list, 4)
