@@ -265,9 +265,12 @@ class Forwarding:
         """End the answer and learn from it."""
         fleet, pod, status = self._fleet, self._pod, self._status
         assert pod is not None
-        if _well(status):
-            if pod.trouble is not None:
+        if status < 400:
+            if pod.trouble is not None or (pod.refusals and self._prompt is not None):
                 fleet.membership.succeeded(pod)
+        elif _well(status):
+            if self._prompt is not None:
+                fleet.membership.refused(pod, status, fleet.clock.now(), self._among)
         else:
             fleet.membership.failed(pod, f"answered {status}", fleet.clock.now())
         self._end(f"{status // 100}xx", self._outcome())

@@ -6,6 +6,9 @@ Rules:
   been probed yet is taken to be up.
 - A refused connection is believed at once, for nobody listens; other failed probes three in a row,
   for a busy pod answers late. A successful probe takes everything back, the breaker included.
+- A pod that has answered twenty prompts in a row with 4xx fails from then on, while there is
+  another: its key, model or template is wrong. Refusing takes no time, so it would look the least
+  loaded and draw most of the traffic. Clients that err do so beside others that do not, or on all.
 - A pod that is drained is offered nothing new, whatever its state; what it has under way ends.
 - If that leaves nobody, pods whose last probe succeeded are offered whatever their breaker says:
   requests that every pod answers with 500 must not close the house to all others.
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from kvbench.http.address import Address
 
 _FAILED_PROBES = 3
+_REFUSALS = 20
 
 
 @dataclass(slots=True)
@@ -39,6 +43,7 @@ class Pod:
         requests: Sent to it so far.
         draining: Whether it is to get no more.
         breaker: Its breaker.
+        refusals: Prompts in a row that it answered with 4xx.
         probes_failed: Probes in a row that failed; None before the first.
         down: Whether probes have found it down.
         trouble: The last failure in words, None while all is well.
@@ -50,6 +55,7 @@ class Pod:
     requests: int = 0
     draining: bool = False
     breaker: Breaker = field(default_factory=Breaker)
+    refusals: int = 0
     probes_failed: int | None = None
     down: bool = False
     trouble: str | None = None
@@ -159,7 +165,20 @@ class Membership:
 
     def succeeded(self, pod: Pod) -> None:
         """Take note that `pod` has answered a request in full."""
+        pod.refusals = 0
         if pod.trouble is not None:
+            self._recovered(pod)
+
+    def refused(
+        self, pod: Pod, status: int, now: float, among: Container[str] | None = None
+    ) -> None:
+        """Take note that `pod` has answered a prompt with 4xx, as those in `among` might have."""
+        pod.refusals += 1
+        if pod.refusals >= _REFUSALS and self.offered(now, (pod.name,), among):
+            self.failed(
+                pod, f"answered {_REFUSALS} prompts in a row with 4xx, {status} the last", now
+            )
+        elif pod.trouble is not None:
             self._recovered(pod)
 
     def _recovered(self, pod: Pod) -> None:

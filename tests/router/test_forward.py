@@ -425,6 +425,40 @@ def test_a_pod_that_answers_429_to_all_draws_no_traffic():
     run(case)
 
 
+def test_a_pod_that_refuses_all_prompts_draws_no_traffic():
+    """A wrong key, or no chat template: it answers at once, and so has the least to do."""
+
+    async def case():
+        async def refuses(call):
+            await call.answer(b"no", 401)
+
+        async with House(refuses, fine, fine, policy="round_robin") as house:
+            statuses = [(await ask(house.url, "POST", CHAT, chat("hi"))).status for _ in range(99)]
+
+            assert statuses.count(401) == 22
+            assert statuses[66:] == [200] * 33
+
+    run(case)
+
+
+def test_a_client_that_errs_costs_no_pod_its_traffic():
+    """Others are answered in between, by the same pods."""
+
+    async def case():
+        async def judges(call):
+            await call.answer(b"{}", 400 if b"wrong" in call.body else 200)
+
+        async with House(judges, judges, policy="round_robin") as house:
+            for n in range(60):
+                await ask(house.url, "POST", CHAT, chat("right" if n % 10 < 2 else "wrong"))
+            assert [pod.trouble for pod in house.router.fleet.membership.pods.values()] == [
+                None
+            ] * 2
+            assert {len(pod.calls) for pod in house.pods} == {30}
+
+    run(case)
+
+
 def test_a_path_with_a_slash_too_many_does_not_lead_past_the_router():
     """As FastAPI redirects: to the host that it was asked for, which is the pod's."""
 
