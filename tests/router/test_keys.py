@@ -272,6 +272,14 @@ def test_a_session_is_what_the_header_says_else_the_body():
     assert chat(user("hi")).request("r", "", 4.0).session is None
 
 
+def test_what_is_said_of_a_session_in_a_prompt_is_not_its_session():
+    """Fields are the body's own: neither those of a message nor words in its text."""
+    said = 'my "user": "eve", "prompt_cache_key": "k"'
+    for message in (user(said), user(LONG, user="eve"), user([{"type": "text", "text": said}])):
+        assert chat(message).request("r", "", 4.0).session is None
+    assert chat(user(said), user="ann").request("r", "", 4.0).session == "ann"
+
+
 def test_tokens_are_estimated_by_what_pods_have_counted():
     """4 bytes a token until the first count, then the model's own."""
     ratios = BytesPerToken()

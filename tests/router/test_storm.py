@@ -255,6 +255,30 @@ def test_what_vanished_clients_leave_in_memory_is_bounded():
     run(case)
 
 
+def test_five_hundred_streams_at_once_are_all_answered_in_full():
+    """Nobody is put off, nor waits for a connection of a pool: pods take what they take."""
+
+    async def case():
+        all_here = asyncio.Event()
+        here = itertools.count(1)
+
+        async def together(call):
+            await call.begin_stream(PIECES[0])
+            if next(here) == 500:
+                all_here.set()
+            await all_here.wait()
+            await call.send(*map(chunk, PIECES[1:]))
+            await call.end_stream()
+
+        async with House(together, together, together) as house:
+            asked = [ask(house.url, "POST", CHAT, chat(f"{n}", stream=True)) for n in range(500)]
+            replies = await asyncio.gather(*asked)
+            assert {(reply.status, reply.body) for reply in replies} == {(200, b"".join(PIECES))}
+            await calm(house)
+
+    run(case)
+
+
 def test_a_pod_that_restarts_empty_is_believed_to_hold_nothing():
     """Its connections break, nobody listens, it comes back: all without a request lost."""
 
