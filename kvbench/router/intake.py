@@ -11,7 +11,8 @@
 
 What continues a response, or asks for one, goes to the pod that made it.
 
-A model that no pod serves is 404; a prompt that is not JSON is 400, before any pod is asked. Where
+A model that no pod serves is 404; another method on a page of the router's is 405; a prompt that is
+not JSON is 400, before any pod is asked. Where
 there are keys, everything but `/health` and `/metrics` needs one. While the router ends, what is
 under way is answered, and everything new is 503.
 """
@@ -29,8 +30,9 @@ from kvbench.errors import InputError
 from kvbench.policies.decision import RouteRequest
 from kvbench.router.answers import answer_json
 from kvbench.router.forward import Forwarding
-from kvbench.router.keys import BodyError, read_model, read_prompt
+from kvbench.router.keys import BodyError, check_text, read_model, read_prompt
 from kvbench.router.models import UnknownModelError
+from kvbench.router.pages import is_page
 from kvbench.router.paths import MODELS, PROMPTS, RESET, passed_on
 from kvbench.router.responses import asked_for
 from kvbench.router.waiting import Refusal, Visit, WaitingRoom
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _OPEN = frozenset({"/health", "/metrics"})
+_LONGEST_ID = 256  # characters of a request's id that are kept
 _MOST_AT_ONCE = 4096  # characters: encoding them takes a millisecond
 
 
@@ -110,13 +113,12 @@ class Intake:
             self._route(exchange, holder)
         elif path == MODELS and method == "GET":
             self._list_models(exchange, holder)
-        elif path == RESET:
-            if method == "POST":
-                self.reset(exchange)
-            else:
-                self._pages.refuse(exchange, HTTPStatus.METHOD_NOT_ALLOWED, "Method Not Allowed")
+        elif path == RESET and method == "POST":
+            self.reset(exchange)
         elif method in {"GET", "HEAD"} and self._pages.show(exchange):
             pass
+        elif method == "TRACE" or path == RESET or is_page(path):
+            self._pages.refuse(exchange, HTTPStatus.METHOD_NOT_ALLOWED, "Method Not Allowed")
         elif passed_on(path):
             self._pass(exchange, holder)
         else:
@@ -155,6 +157,7 @@ class Intake:
         try:
             wanted = headers.get(b"x-kvbench-policy")
             policy = fleet.policies.default if wanted is None else self._policy(wanted)
+            check_text(asked.body)
             reading = fleet.read(asked.head.path, asked.body)
             if reading is None:
                 now = fleet.clock.now
@@ -266,4 +269,4 @@ class Intake:
 
     def _identity(self, headers: Mapping[bytes, bytes]) -> str:
         known = headers.get(b"x-request-id")
-        return known.decode("latin-1") if known else f"r{next(self._numbers)}"
+        return known[:_LONGEST_ID].decode("latin-1") if known else f"r{next(self._numbers)}"

@@ -20,6 +20,7 @@ Rules:
 
 from __future__ import annotations
 
+import re
 import struct
 from array import array
 from typing import TYPE_CHECKING, cast
@@ -38,6 +39,7 @@ _PIECES = struct.Struct(f"{PIECE}s")
 _ID_BYTES = 4
 _MOST_PIECES = 8192  # 2 MiB of text: what comes after decides nothing
 _STRETCH = 16 * PIECE
+_MOST_MESSAGES = 50_000  # what a hostile client can make of them is no chat
 _MOST_KNOWN = 8192  # stretches; 700 bytes each
 _TYPICAL = 4.0  # bytes of English per token, until a pod has counted
 _MOST_MODELS = 256  # whose ratio is kept apart
@@ -65,6 +67,10 @@ class _Plain(msgspec.Struct, gc=False):
 
 
 _PLAIN = msgspec.json.Decoder(_Plain)
+_LONE = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
+    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
+)  # the first half of a surrogate pair without its second, or the second without its first
 _digest = xxhash.xxh3_64_intdigest
 _known: dict[int, list[int]] = {}  # the keys of stretches, by their digest
 
@@ -107,6 +113,19 @@ class Prompt(msgspec.Struct, frozen=True, gc=False):
         )
 
 
+def check_text(body: bytes) -> None:
+    """Check that all of a body is text, also what nobody here reads.
+
+    Raises:
+        BodyError: It is not UTF-8.
+    """
+    if not body.isascii():
+        try:
+            body.decode()
+        except UnicodeDecodeError as error:
+            raise BodyError(f"The request body is not JSON: Invalid UTF-8: {error}") from None
+
+
 def read_prompt(body: bytes) -> Prompt:
     """Return what the body of a chat or a text completion, a response or a message says.
 
@@ -136,7 +155,8 @@ def _read_any(body: bytes) -> Prompt:
     try:
         document: object = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BodyError(f"The request body is not JSON: {error}") from None
+        why = "half of a surrogate pair is no text" if _LONE.search(body) else error
+        raise BodyError(f"The request body is not JSON: {why}") from None
     except RecursionError:
         raise BodyError("The request body is nested too deeply.") from None
     if not isinstance(document, dict):
@@ -230,6 +250,8 @@ def _stretch(data: memoryview, key: int) -> list[int]:
 def _layout(fields: dict[str, object]) -> tuple[str, bytes, int]:
     """Return the kind of prompt, its first canonical bytes, and the size of all of it."""
     messages, prompt = _messages(fields), fields.get("prompt")
+    if messages is not None and len(messages) > _MOST_MESSAGES:
+        return "unknown", b"", 0
     if messages is not None:
         data = "".join(_chat(messages, fields.get("tools"))).encode("utf-8", "surrogatepass")
         return "chat", data, len(data)

@@ -33,8 +33,14 @@ if TYPE_CHECKING:
     from kvbench.http.server import Exchange
     from kvbench.router.fleet import Fleet
 
+_PAGES = frozenset({"health", "pods", "decisions", "metrics"})
 _SHOWN = 100
 _BOUNDS = {"limit": (1, 1000), "since": (0, 10**15 - 1)}
+
+
+def is_page(path: str) -> bool:
+    """Return whether the router answers a path itself, and no pod does."""
+    return path.split("/", 2)[1] in _PAGES
 
 
 class Pages:

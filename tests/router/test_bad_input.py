@@ -280,3 +280,77 @@ def test_whatever_bytes_come_nothing_breaks(pieces, tail):
             assert house.in_flight() == [(0, 0)]
 
     run(case)
+
+
+@pytest.mark.parametrize("path", ["/health", "/metrics", "/pods", "/decisions", "/decisions/x"])
+@pytest.mark.parametrize("method", ["POST", "DELETE", "PUT", "OPTIONS"])
+def test_the_routers_own_pages_are_not_passed_on_with_another_method(method, path):
+    """405 in OpenAI's form, and no pod is asked."""
+
+    async def case():
+        async with House(fine) as house:
+            reply = await ask(house.url, method, path)
+            assert reply.status == 405
+            error_of(reply)
+            assert house.pods[0].calls == []
+
+    run(case)
+
+
+def test_trace_is_not_passed_on():
+    """It would say a key back to whoever made a browser or proxy send it."""
+
+    async def case():
+        async with House(fine) as house:
+            reply = await ask(house.url, "TRACE", "/v1/models")
+            assert reply.status == 405
+            assert house.pods[0].calls == []
+
+    run(case)
+
+
+@pytest.mark.parametrize("policy", ["prefix_cost", "round_robin"])
+@pytest.mark.parametrize(
+    "extra",
+    [b',"foo":"\xff"', b',"\xff":1', b',"metadata":{"a":"\xc3("}'],
+    ids=["value", "key", "inside"],
+)
+def test_a_body_that_is_not_utf_8_anywhere_is_400(policy, extra):
+    """Also in what nobody here reads, whatever the policy."""
+
+    async def case():
+        async with House(fine, policy=policy) as house:
+            body = chat("hi")[:-1] + extra + b"}"
+            reply = await ask(house.url, "POST", CHAT, body)
+            assert reply.status == 400
+            assert "UTF-8" in error_of(reply)["message"]
+            assert house.pods[0].calls == []
+
+    run(case)
+
+
+def test_lone_surrogates_are_named_as_what_they_are():
+    """Nothing was truncated."""
+
+    async def case():
+        async with House(fine) as house:
+            body = b'{"model":"m","messages":[{"role":"user","content":"\\ud800"}]}'
+            reply = await ask(house.url, "POST", CHAT, body)
+            assert reply.status == 400
+            assert "half of a surrogate pair" in error_of(reply)["message"]
+
+    run(case)
+
+
+def test_a_long_request_id_is_not_kept_whole():
+    """The journal has a thousand; the pod is sent all of it."""
+
+    async def case():
+        async with House(fine) as house:
+            header = "x-request-id: " + "r" * 50_000
+            assert (await ask(house.url, "POST", CHAT, chat("hi"), header)).status == 200
+            page = await ask(house.url, "GET", "/decisions?limit=1")
+            assert page.json()["decisions"][0]["id"] == "r" * 256
+            assert house.pods[0].calls[0].header("x-request-id") == "r" * 50_000
+
+    run(case)
