@@ -320,16 +320,18 @@ class BlockIndex:
         held, holders, bit = known.aliases, self._holders, known.bit
         observer, watched = self._observer, self._stretches.watched
         for alias, block_hash in zip(aliases, _hashes(above, event), strict=True):
-            if held.setdefault(alias, block_hash) is block_hash:
-                others = holders.get(block_hash, 0)
-                # One holder's bit is an object that is there already.
-                holders[block_hash] = others | bit if others else bit
+            if held.setdefault(alias, block_hash) is not block_hash:
+                self._copy(known, alias)
+            elif not (others := holders.get(block_hash, 0)):  # nor is it watched, then
+                holders[block_hash] = bit  # an object that is there already
+                if observer is not None:
+                    observer.stored(known.name, block_hash, above, 0)
+            elif not others & bit:
+                holders[block_hash] = others | bit
                 if block_hash in watched:
                     self._stretches.changed(block_hash)
-                if observer is not None and not others & bit:
+                if observer is not None:
                     observer.stored(known.name, block_hash, above, others.bit_count())
-            else:
-                self._copy(known, alias)
             above = block_hash
         if known.children:
             for alias in aliases:
@@ -400,14 +402,16 @@ class BlockIndex:
             if block_hash is None:
                 self._drop_parked(known, alias)
                 continue
-            if block_hash in watched:
-                self._stretches.changed(block_hash)
             before = holders.get(block_hash, 0)
             if before == bit:
                 del holders[block_hash]
             elif before & bit:
                 holders[block_hash] = before ^ bit
-            if observer is not None and before & bit:
+            else:  # it was disbelieved
+                continue
+            if block_hash in watched:
+                self._stretches.changed(block_hash)
+            if observer is not None:
                 others = (before ^ bit).bit_count()
                 observer.removed(known.name, block_hash, others, evicted=True)
 

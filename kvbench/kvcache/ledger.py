@@ -263,7 +263,9 @@ class Ledger:
         """Decode a batch and apply it."""
         try:
             batch = decode_batch(payload)
-            index = stream.index = stream.index or self._index_for(batch)
+            if stream.index is None:
+                stream.index = self._index_for(batch)
+            index = stream.index
             if self.observer is not None:
                 self.observer.begins(stream.name, batch.ts, replayed=stream.feed.replaying)
             if index is not None:
