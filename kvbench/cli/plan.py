@@ -78,8 +78,8 @@ def plan(
     from kvbench.workload.load import load_plan
     from kvbench.workload.render import Renderer
 
-    gates = read_gates(workload) if workload is not None else []
     planned = load_plan(workload, trace, seed=seed, limit=limit, speed=speed)
+    gates = read_gates(workload) if workload is not None else []
     if model is not None and target is None:
         raise InputError("--model: expected --target beside it, which has the model")
     there = look_at(target, model) if target is not None else None

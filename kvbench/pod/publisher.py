@@ -84,7 +84,7 @@ def parse_events_config(text: str | None) -> EventsConfig:
             f"{place}: {first['msg']}",
             where="--kv-events-config",
             hint='for example {"enable_kv_cache_events": true, "publisher": "zmq", '
-            '"endpoint": "tcp://127.0.0.1:5557"}',
+            '"endpoint": "tcp://*:5557"}; without a * the pod dials out',
         ) from None
 
 

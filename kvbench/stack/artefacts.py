@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kvbench.alerts import pack
 from kvbench.dashboards import boards
+from kvbench.errors import InputError
 from kvbench.metrics import document
 
 if TYPE_CHECKING:
@@ -35,10 +36,21 @@ def stale(into: Path, settings: Settings) -> list[str]:
 
 
 def write(into: Path, settings: Settings) -> list[str]:
-    """Write what is stale, and return its paths."""
+    """Write what is stale, and return its paths.
+
+    Raises:
+        InputError: A file cannot be written.
+    """
     changed = stale(into, settings)
     made = artefacts(settings)
     for name in changed:
-        (into / name).parent.mkdir(parents=True, exist_ok=True)
-        (into / name).write_text(made[name])
+        try:
+            (into / name).parent.mkdir(parents=True, exist_ok=True)
+            (into / name).write_text(made[name])
+        except OSError as error:
+            raise InputError(
+                f"cannot be written: {error.strerror}",
+                where=str(into / name),
+                hint="--into DIR takes a folder that you may write to",
+            ) from None
     return changed

@@ -112,3 +112,7 @@ def test_a_mistake_is_an_input_error(workload):
     workload.write_text("name: 5", encoding="utf-8")
     with pytest.raises(InputError, match=r"chat.yaml:1: "):
         show(workload)
+    workload.write_text("x", encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        show(workload)
+    assert "gates" not in (caught.value.hint or ""), "it is no workload, whatever gates it has"

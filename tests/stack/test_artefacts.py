@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from kvbench.alerts.settings import Settings
+from kvbench.errors import InputError
 from kvbench.stack.artefacts import artefacts, stale, write
 
 ROOT = Path(__file__).parents[2]
@@ -13,6 +16,13 @@ ROOT = Path(__file__).parents[2]
 def test_no_generated_file_of_the_repository_is_stale():
     """`kvbench generate` mends it."""
     assert stale(ROOT, Settings()) == []
+
+
+def test_a_folder_that_cannot_be_written_to_is_named(tmp_path):
+    """A file stands where a folder should."""
+    (tmp_path / "alerts").write_text("")
+    with pytest.raises(InputError, match=r"alerts/.*: cannot be written: "):
+        write(tmp_path, Settings())
 
 
 def test_what_is_written_is_no_longer_stale_and_is_written_once(tmp_path):
