@@ -37,7 +37,7 @@ class ChainStore:
 
     def __init__(self, block_size: int, capacity: int = _MOST_BLOCKS) -> None:
         self.block_size = block_size
-        self._kept: Beginnings[_Name, list[BlockHash]] = Beginnings(list, capacity)
+        self._kept: Beginnings[_Name, tuple[BlockHash, ...]] = Beginnings((), capacity)
 
     def __len__(self) -> int:
         """How many hashes are kept."""
@@ -63,8 +63,8 @@ class ChainStore:
             if place is not None:
                 break
             names.append((name, end // self.block_size))
-        hashes = self._kept.numbers(place)
+        hashes = list(self._kept.numbers(place))
         known = len(hashes)
         extend_hashes(hashes, since(known * self.block_size), self.block_size, keys)
-        self._kept.keep(place, hashes[known:], names[::-1])
+        self._kept.keep(place, tuple(hashes[known:]), names[::-1])
         return hashes

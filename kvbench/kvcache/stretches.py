@@ -59,7 +59,7 @@ class Stretches:
             return
         while len(self.watched) + self.length > self._most and self._kept:
             self.changed(next(iter(self._kept)))
-        self._kept[blocks[-1]] = (blocks, falls)
+        self._kept[blocks[-1]] = (tuple(blocks), falls)
         self.watched.update(dict.fromkeys(blocks, blocks[-1]))
 
     def changed(self, block: BlockHash) -> None:

@@ -4,22 +4,33 @@ What follows on a beginning is put behind it, so a conversation that grows is on
 however many turns it takes. Where another sequence goes on from the middle of a run, a new run
 branches off there: the runs are a tree, and a beginning is a run and how far.
 
-Rules: a name stands for the same numbers for ever. There is room for so many numbers and so many
-names; the runs that were used least recently go first, but never before one that branches off.
+Rules: a name stands for the same numbers for ever, and the same names stand before it. There is
+room for so many numbers and so many names; the runs that were used least recently go first, but
+never before one that branches off. Numbers are kept in tuples or arrays, for these are nothing that
+garbage collections walk through.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Hashable, MutableSequence
-from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar, cast
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
+
+
+class Sliced(Protocol):
+    """Numbers that can be cut and joined: a tuple, an array."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, part: slice, /) -> Self: ...
+    def __add__(self, more: Self, /) -> Self: ...
+
 
 Name = TypeVar("Name", bound=Hashable)
-Numbers = TypeVar("Numbers", bound=MutableSequence[int])
+Numbers = TypeVar("Numbers", bound=Sliced)
 
 
 class Run(Generic[Name, Numbers]):
@@ -51,14 +62,12 @@ class Beginnings(Generic[Name, Numbers]):
     """Beginnings by their names.
 
     Args:
-        empty: Makes an array, or a list, of no numbers.
+        empty: No numbers.
         capacity: Most numbers that are kept.
         most_names: Most names that are kept: one takes a quarter of a kilobyte.
     """
 
-    def __init__(
-        self, empty: Callable[[], Numbers], capacity: int, most_names: int = 200_000
-    ) -> None:
+    def __init__(self, empty: Numbers, capacity: int, most_names: int = 200_000) -> None:
         self._empty = empty
         self._capacity = capacity
         self._most_names = most_names
@@ -78,15 +87,12 @@ class Beginnings(Generic[Name, Numbers]):
         return place
 
     def numbers(self, place: Place[Name, Numbers] | None, start: int = 0) -> Numbers:
-        """Return a copy of the numbers of a beginning from so many on; None has none."""
-        parts = [
-            run.numbers[max(start - run.start, 0) : end - run.start]
-            for run, end in _way(place)
-            if end > start
-        ]
-        numbers = cast("Numbers", parts[0]) if parts else self._empty()
-        for part in parts[1:]:
-            numbers.extend(part)
+        """Return the numbers of a beginning from so many on; None has none."""
+        numbers = self._empty
+        for run, end in _way(place):
+            if end > start:
+                part = run.numbers[max(start - run.start, 0) : end - run.start]
+                numbers = numbers + part if len(numbers) else part
         return numbers
 
     def names(self, place: Place[Name, Numbers] | None) -> list[tuple[Name, int]]:
@@ -112,23 +118,30 @@ class Beginnings(Generic[Name, Numbers]):
         run, at = place or (None, 0)
         if run is not None and run not in self._runs:
             return  # it went in the meantime, and nothing can stand behind it
-        first = at
-        for name, end in names:
+        first, new = at, 0
+        for name, _ in names:
             known = self._places.get(name)
             if known is None:
-                if run is None or at < run.start + len(run.numbers):
-                    run = self._branch(run, at)
-                run.numbers.extend(numbers[at - first : end - first])
-                run.names.append((name, end))
-                known = self._places[name] = (run, end)
-                self._size += end - at
+                break
             run, at = known
+            new += 1
+        fresh = names[new:]
+        if fresh:
+            if run is None or at < run.start + len(run.numbers):
+                run = self._branch(run, at)
+            end = fresh[-1][1]
+            # A new object, for an array may be the one that all runs begin with.
+            run.numbers = run.numbers + numbers[at - first : end - first]
+            run.names += fresh
+            self._places.update((name, (run, length)) for name, length in fresh)
+            self._size += end - at
+        if run is not None:
             self._runs.move_to_end(run)
         self._shrink()
 
     def _branch(self, below: Run[Name, Numbers] | None, at: int) -> Run[Name, Numbers]:
         """Return a new run that goes on from `below` behind its number `at`."""
-        run = Run(below, at, self._empty())
+        run = Run(below, at, self._empty)
         self._runs[run] = None
         if below is not None:
             below.branches += 1

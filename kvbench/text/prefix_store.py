@@ -141,7 +141,7 @@ class PrefixStore:
         self._row = re.compile(f"(?:{pattern})*")
         # Splits into text, the seam that ends it, further seams that begin the next piece, text, …
         self._cut = re.compile(f"({pattern})((?:{pattern})*)")
-        self._kept: Beginnings[Mark, array[int]] = Beginnings(_no_ids, capacity)
+        self._kept: Beginnings[Mark, array[int]] = Beginnings(array("I"), capacity)
         self._stride = stride
         self._strides: OrderedDict[int, _End] = OrderedDict()
         self.unfit = 0
@@ -236,9 +236,7 @@ class PrefixStore:
             self._strides.popitem(last=False)
 
         def since(start: int) -> array[int]:
-            ids = self._kept.numbers(lookup.known, start)
-            ids += fresh[max(start - old, 0) :]
-            return ids
+            return self._kept.numbers(lookup.known, start) + fresh[max(start - old, 0) :]
 
         return Tokens(old + len(fresh), since, marks, len(fresh))
 
@@ -278,7 +276,3 @@ def _digest(piece: str, below: int) -> int:
     """Return the name of a beginning: the digest of its last piece after the name before that."""
     name: int = xxhash.xxh3_128_intdigest(piece.encode(), seed=below & 0xFFFF_FFFF_FFFF_FFFF)
     return name
-
-
-def _no_ids() -> array[int]:
-    return array("I")
