@@ -12,7 +12,6 @@ there is no true state to compare with, and no regret.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -38,18 +37,19 @@ _MOST_EVICTED = 20_000  # of which it is remembered that they were evicted, per 
 class Evictions:
     """The blocks that were evicted last, by pod; an observer of the ledger.
 
+    They are kept in two generations, of which the older is dropped when the younger is full.
+
     Attributes:
         count: How many there were, over all pods: a clock of their own.
     """
 
     def __init__(self) -> None:
         self.count = 0
-        self._pods: dict[str, OrderedDict[int, int]] = {}
+        self._pods: dict[str, list[dict[int, int]]] = {}
 
     def since(self, pod: str, block: int, count: int) -> bool:
         """Return whether a pod has evicted a block since there were so many evictions."""
-        gone = self._pods.get(pod)
-        return gone is not None and gone.get(block, -1) >= count
+        return any(gone.get(block, -1) >= count for gone in self._pods.get(pod, ()))
 
     def forget(self, pod: str) -> None:
         """Forget a pod that is gone."""
@@ -71,12 +71,12 @@ class Evictions:
         """Take note of an eviction."""
         if not evicted:
             return
-        gone = self._pods.setdefault(pod.partition(" rank ")[0], OrderedDict())
-        gone[block] = self.count
-        gone.move_to_end(block)
+        name = pod.partition(" rank ")[0]
+        generations = self._pods.get(name) or self._pods.setdefault(name, [{}, {}])
+        if len(generations[0]) >= _MOST_EVICTED // 2:
+            generations[:] = {}, generations[0]
+        generations[0][block] = self.count
         self.count += 1
-        if len(gone) > _MOST_EVICTED:
-            gone.popitem(last=False)
 
 
 class Account:
