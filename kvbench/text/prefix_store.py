@@ -180,9 +180,10 @@ class PrefixStore:
             else:
                 todo.append(before + piece)
                 seams.append((self._seams.get(before), self._seams.get(end.seam)))
-                if end.seam:
-                    marks.append(end.mark)
+                marks.append(end.mark)
             ends.append(end)
+        if not ends[-1].seam and len(ends) > 1:  # a piece that no seam ends is no beginning
+            del ends[-1], marks[-1]
         fresh = [
             (stride, ends[bisect_right(ends, number * self._stride, key=_at) - 1])
             for number, stride in enumerate(strides[passed:], passed + 1)

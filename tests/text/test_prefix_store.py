@@ -91,6 +91,17 @@ def test_of_a_long_text_only_the_last_stride_is_cut_into_pieces(tokenizer):
     assert (len(text) > 50_000, cut[0] < 8192 + 800) == (True, True)
 
 
+def test_what_stands_for_a_stride_ends_with_a_seam():
+    """Not with the text, which another may continue; here a stride ends where the text does."""
+    tokenizer = byte_level()
+    store = PrefixStore(tokenizer, stride=4)
+    store.encode("river<|end|>sto")
+    assert len("river<|end|>sto") % 4 == 3
+    store.encode("river<|end|>ston")
+    assert [end.at for _, end in store._strides.items()] == [0, 0, 12, 12]
+    assert len(store.lookup("river<|end|>stone<|end|>").todo) == 1
+
+
 def test_a_beginning_that_is_gone_is_made_anew():
     """The least recently used text goes as a whole; its strides are still known, and of no use."""
     tokenizer = byte_level()
