@@ -182,7 +182,8 @@ def test_the_admin_port_shows_health_and_resets_but_serves_no_client():
             reply = await ask(house.admin, "POST", "/reset_prefix_cache")
             assert reply.json() == {"success": True}
             assert [call.target for call in house.pods[0].calls] == ["/reset_prefix_cache"]
-            assert (await ask(house.url, "DELETE", f"/pods/{house.pods[0].name}")).status == 200
-            assert len(house.router.fleet.membership.pods) == 1, "the other port only passes it on"
+            assert (await ask(house.url, "DELETE", f"/pods/{house.pods[0].name}")).status == 405
+            assert len(house.router.fleet.membership.pods) == 1, "the other port has no such method"
+            assert len(house.pods[0].calls) == 1, "nor does a pod hear of it"
 
     run(case)
