@@ -3,7 +3,8 @@
 cost (seconds) =
     prefill · (uncached tokens in flight there + this prompt's uncached tokens)
   + beside · (requests in flight there)
-  + prefill · (this prompt's uncached tokens) · (½ requests in flight there + ½ churn² + newness)
+  + prefill · (this prompt's uncached tokens)
+    · (½ requests in flight there + ½ churn² + ¼ mean requests in flight · surplus + newness)
 
 The first two lines are the expected time to this request's first token. The third is what it takes
 from others. While a pod computes this prompt, those that wait there wait, and those that decode
@@ -17,6 +18,13 @@ has, the less likely it is to be asked for, taken to fall with the square of the
 one size that is churn². So cold prompts go where the cache lies idle before there is any queue,
 and a pod that everything would hit a little is not sent everything: without this term,
 conversations that share a few hundred tokens and come one after the other would all use one cache.
+
+What is computed again is computed beside others too, and slows them as well: half a second for each
+second and each request in flight then, of which the mean of all pods now is the best guess. This is
+counted as far as a pod's churn² is larger than the least of the pods' (its *surplus*): what has to
+be computed somewhere slows somebody wherever it goes, so a hot prefix is not kept from a pod that
+lies idle. It keeps work even where many requests are in flight: they come and go, and a cold prompt
+brings later ones with it, so where it goes should not hang on who has one more at the moment.
 
 A pod that joins later than the others is warmed up slowly: for half a minute its uncached tokens
 cost more (`newness`), ten times as much at first, then in inverse proportion to its age.
@@ -130,13 +138,14 @@ class PrefixCost:
     def choose(self, request: RouteRequest, pods: Sequence[PodState], now: float) -> Decision:
         """Take the cheapest; the terms are the seconds that its cost is made of, and why."""
         names = list(map(_NAME, pods))
+        in_flight = list(map(_IN_FLIGHT, pods))
         matched = self._prefixes.matched_tokens(request, names, now)
         table = _Table(
             names,
             matched,
             list(map(_WAITING, pods)),
-            list(map(_IN_FLIGHT, pods)),
-            self._turnover.weights(names, now),
+            in_flight,
+            self._turnover.weights(names, sum(in_flight) / len(in_flight), now),
             request.prompt_tokens,
             self.rates.prefill,
             self.rates.beside,
@@ -194,14 +203,19 @@ class _Turnover:
         self._born: dict[str, float] = {}  # of pods that are younger than others
         self._latest = ("", "", 0)  # the decision that is about to be placed
 
-    def weights(self, pods: Sequence[str], now: float) -> list[float]:
-        """Return what an uncached token weighs on each pod, beside its own second."""
+    def weights(self, pods: Sequence[str], in_flight: float, now: float) -> list[float]:
+        """Return what an uncached token weighs on each pod, beside its own second.
+
+        `in_flight` are the requests of a pod, in the mean of all.
+        """
         try:
             sent = list(map(self._sent.__getitem__, pods))
         except KeyError:
             sent = self._meet(pods, now)
         scale = _ASKED_AGAIN * (len(sent) / sum(sent)) ** 2
-        weights = [scale * one * one for one in sent]
+        beside = _SLOWED * in_flight * scale
+        least = beside * min(sent) ** 2
+        weights = [(scale + beside) * one * one - least for one in sent]
         if self._born:
             self._born = {pod: born for pod, born in self._born.items() if now - born < _WARM_S}
             for place, pod in enumerate(pods):

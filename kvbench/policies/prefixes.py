@@ -11,9 +11,15 @@ kept in runs, each of blocks that were last asked for together, in a tree whose 
 leaf; and since equal keys mean equal beginnings, how far a prompt goes along a run is found by
 bisection. So a prompt costs a few comparisons for each run that it passes, however long it is.
 
-The size of a pod's cache is not known here, so it is learned: a pod that delivers less than was
-believed has evicted what was taken for present, so 5 % of what is remembered of it is dropped, the
-oldest, and that is the new bound. Each belief that holds lets the bound grow by 0.4 %.
+The size of a pod's cache is not known here, so it is learned. A pod that delivers less than was
+believed has evicted the first block that is missing; so it holds no more than what was asked for
+between that block's last use and this one, which is counted. The bound goes half the way there if
+that is at least half of what is remembered, and down by 1 % if not: then the answer may mislead,
+for prompts that are computed side by side miss what they have in common, and pods cache in blocks
+larger than ours. A pod that delivers more than was believed still has what was forgotten, and the
+bound grows by that much; with each belief that holds it grows by 0.4 %. It matters where caches are
+tight: who takes a cache for larger than it is sends a prompt whose blocks are gone back to the pod
+that had them, each time; who knows that they are gone is free to send it where there is most room.
 """
 
 from __future__ import annotations
@@ -21,13 +27,16 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Protocol
+from itertools import takewhile
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Sequence
 
     from kvbench.policies.decision import Decision, Outcome, RouteRequest
+
+_UNDER_WAY = 4096  # most requests whose end is waited for
 
 
 class PrefixSource(Protocol):
@@ -93,6 +102,7 @@ class RoutedPrefixes:
         self._capacity = capacity
         self._ttl_s = ttl_s
         self._pods: dict[str, _Held] = {}
+        self._under_way: dict[str, _Placement] = {}
 
     def matched_tokens(self, request: RouteRequest, pods: Sequence[str], now: float) -> list[int]:
         """Return, for each of `pods`, the tokens of the longest beginning believed there.
@@ -118,7 +128,10 @@ class RoutedPrefixes:
         held = self._pods.get(pod)
         if held is None:
             held = self._pods[pod] = _Held(self._capacity)
-        held.touch(request.blocks, now)
+        added = held.added
+        self._under_way[request.id] = _Placement(pod, held.touch(request.blocks, now), added)
+        if len(self._under_way) > _UNDER_WAY:  # the end of some is never told
+            del self._under_way[next(iter(self._under_way))]
         held.drop(now - self._ttl_s)
 
     def finished(self, request: RouteRequest, decision: Decision, outcome: Outcome) -> None:
@@ -127,15 +140,21 @@ class RoutedPrefixes:
         Both sides are compared as shares of the prompt, for the tokens of a request may be
         estimated, and a share of 10 % and two blocks is left to the estimate.
         """
+        placement = self._under_way.pop(request.id, None)
         held = self._pods.get(decision.pod)
-        if held is None or not decision.matched_tokens or not outcome.prompt_tokens:
+        if held is None or placement is None or placement.pod != decision.pod:
             return
-        if outcome.cached_tokens is None:
+        if outcome.cached_tokens is None or not outcome.prompt_tokens:
             return
         cached = outcome.cached_tokens * request.prompt_tokens / outcome.prompt_tokens
-        if cached < 0.9 * decision.matched_tokens - 2 * request.block_tokens:
-            held.bound(max(held.size * 19 // 20, 1))
-        else:
+        believed, size = decision.matched_tokens, request.block_tokens
+        if cached < 0.9 * believed - 2 * size:
+            most = placement.most(held, int(cached // size))
+            led = (held.size + most) // 2 if 2 * most >= held.size else held.size * 99 // 100
+            held.bound(max(led, 1))
+        elif believed < 0.9 * cached - 2 * size:
+            held.bound(min(held.capacity + int((cached - believed) // size), self._capacity))
+        elif believed:
             held.bound(min(held.capacity + held.capacity // 256 + 1, self._capacity))
 
     def forget(self, pod: str) -> None:
@@ -166,19 +185,48 @@ class _Run:
         self.children: dict[int, _Run] = {}
 
 
+class _Placement(NamedTuple):
+    """What was believed of a prompt when it was sent to a pod.
+
+    Attributes:
+        pod: Its name.
+        uses: Along the prompt, how many blocks from its first, and when the last of them had been
+            asked for before: later blocks never later.
+        added: Blocks that had been added to what was believed of the pod, until then.
+    """
+
+    pod: str
+    uses: list[tuple[int, float]]
+    added: int
+
+    def most(self, held: _Held, had: int) -> int:
+        """Return how many blocks the pod had at most, given how many it had of the prompt.
+
+        They are those that were asked for since the first that is missing was; not counted what is
+        missing and what was added, both of which were put there later.
+        """
+        at = next((at for end, at in self.uses if end > had), None)
+        if at is None:
+            return held.size
+        missing = self.uses[-1][0] - had
+        return min(max(held.since(at) - missing - (held.added - self.added), 0), held.size)
+
+
 class _Held:
     """The blocks of one pod, as a tree of runs; the least recently used run is always a leaf.
 
     Attributes:
         capacity: Most blocks that are kept.
         size: How many there are.
+        added: How many have been added, ever.
     """
 
-    __slots__ = ("_root", "_runs", "capacity", "size")
+    __slots__ = ("_root", "_runs", "added", "capacity", "size")
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self.size = 0
+        self.added = 0
         self._root = _Run((), None, math.inf)
         self._runs: OrderedDict[_Run, None] = OrderedDict()  # least recently used first
 
@@ -193,9 +241,12 @@ class _Held:
             run = run.children.get(blocks[found])
         return found
 
-    def touch(self, blocks: Sequence[int], now: float) -> None:
-        """Make `blocks` the most recent, the first of them last; keep within capacity."""
-        path, run, found = [], self._root, 0
+    def touch(self, blocks: Sequence[int], now: float) -> list[tuple[int, float]]:
+        """Make `blocks` the most recent, the first of them last; keep within capacity.
+
+        Return, along those that were there, how many, and when they had been asked for before.
+        """
+        path, uses, run, found = [], [], self._root, 0
         blocks = blocks[: self.capacity]
         while found < len(blocks):
             child = run.children.get(blocks[found])
@@ -206,15 +257,23 @@ class _Held:
                 same = _same(child.blocks, blocks, found)
                 run = child if same == len(child.blocks) else self._split(child, same)
                 found += same
+                uses.append((found, run.at))
             path.append(run)
         for run in reversed(path):
             run.at = now
             self._runs.move_to_end(run)
         self.bound(self.capacity)
+        return uses
+
+    def since(self, at: float) -> int:
+        """Return how many blocks were last asked for at that moment or later."""
+        young = takewhile(lambda run: run.at >= at, reversed(self._runs))
+        return sum(len(run.blocks) for run in young)
 
     def _grow(self, run: _Run, blocks: Sequence[int]) -> _Run:
         """Add blocks behind a run; return the run that has them: that one, if it was a leaf."""
         self.size += len(blocks)
+        self.added += len(blocks)
         if run.blocks and not run.children:
             run.blocks = (*run.blocks, *blocks)
             return run

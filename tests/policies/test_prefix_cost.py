@@ -123,6 +123,34 @@ def test_conversations_that_come_one_after_the_other_do_not_share_one_cache():
     assert all(len(pods) == 1 for pods in homes.values()), "a conversation stays where it began"
 
 
+@pytest.mark.parametrize(("in_flight", "surplus"), [(0, 0.0), (4, 1.0), (16, 4.0)])
+def test_what_is_computed_again_costs_more_where_more_is_in_flight(in_flight, surplus):
+    """The fleet's mean counts, as far as a pod's churn is above the least: there it is as ever.
+
+    One pod was sent 6,410 tokens: its churn² is larger than the other's by 0.364.
+    """
+    policy = warm("busy", *LONG, others="idle")
+    pods = [PodState("busy", in_flight), PodState("idle", in_flight)]
+
+    busy, idle = policy.choose(request(7, 8), pods, 0.0).candidates
+
+    alone = warm("busy", *LONG, others="idle").choose(
+        request(7, 8), [PodState("busy"), PodState("idle")], 0.0
+    )
+    plain = [one.terms["weight"] for one in alone.candidates]
+    assert 2 * (plain[0] - plain[1]) == pytest.approx(0.364, abs=0.001)
+    assert idle.terms["weight"] == pytest.approx(plain[1])
+    assert busy.terms["weight"] == pytest.approx(plain[0] + surplus * 2 * (plain[0] - plain[1]))
+
+
+def test_a_cold_prompt_goes_where_less_was_sent_though_one_more_is_in_flight():
+    """Requests come and go; where it goes, later ones will follow."""
+    policy = warm("busy", *LONG, others="idle")
+    pods = [PodState("busy", 16), PodState("idle", 17)]
+
+    assert policy.choose(request(*range(500, 600)), pods, 0.0).pod == "idle"
+
+
 def test_a_pod_that_joins_late_is_warmed_up_slowly():
     """Ten times the cost at first, three times after ten seconds, as any other after thirty."""
     policy = PrefixCost(rng(0))
