@@ -11,7 +11,7 @@ as long to make, and a decision among sixteen pods makes eighteen of them.
 from __future__ import annotations
 
 # A struct's annotations can be looked up.
-from collections.abc import Callable, Sequence  # noqa: TC003
+from collections.abc import Sequence  # noqa: TC003
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -79,6 +79,18 @@ class Candidate(msgspec.Struct, frozen=True):
     terms: dict[str, float]
 
 
+class Table(Protocol):
+    """Makes the candidates of a decision when somebody looks."""
+
+    def __call__(self) -> tuple[Candidate, ...]:
+        """Return all candidates."""
+        ...
+
+    def of(self, pod: str) -> Candidate:
+        """Return one of them."""
+        ...
+
+
 class Decision(msgspec.Struct, frozen=True):
     """Where a request goes, and why.
 
@@ -96,18 +108,20 @@ class Decision(msgspec.Struct, frozen=True):
     policy: str
     reason: Reason
     matched_tokens: int
-    table: tuple[Candidate, ...] | Callable[[], tuple[Candidate, ...]]
+    table: tuple[Candidate, ...] | Table
     expected_s: float | None = None
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
         """All pods that could have been chosen, the chosen one included."""
-        return self.table() if callable(self.table) else self.table
+        return self.table if isinstance(self.table, tuple) else self.table()
 
     @property
     def chosen(self) -> Candidate:
         """The candidate that was chosen."""
-        return next(one for one in self.candidates if one.pod == self.pod)
+        if isinstance(self.table, tuple):
+            return next(one for one in self.table if one.pod == self.pod)
+        return self.table.of(self.pod)
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):

@@ -105,6 +105,10 @@ class _Table(msgspec.Struct, frozen=True):
     def __call__(self) -> tuple[Candidate, ...]:
         return tuple(map(self._candidate, range(len(self.pods))))
 
+    def of(self, pod: str) -> Candidate:
+        """Return a pod's."""
+        return self._candidate(self.pods.index(pod))
+
     def _candidate(self, at: int) -> Candidate:
         uncached, in_flight = self.prompt_tokens - self.matched[at], self.in_flight[at]
         terms = {

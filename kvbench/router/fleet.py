@@ -262,7 +262,7 @@ class Fleet:
 
 def _believed(decision: Decision) -> Decision:
     """Return a decision as its policy made it, with its own belief in what is cached."""
-    chosen = next(one for one in decision.candidates if one.pod == decision.pod)
+    chosen = decision.chosen
     if chosen.matched_tokens == decision.matched_tokens:
         return decision
     return msgspec.structs.replace(decision, matched_tokens=chosen.matched_tokens)
