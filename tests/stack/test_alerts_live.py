@@ -44,9 +44,12 @@ async def healthy(fleet):
 
 
 async def restarted(fleet):
-    """One pod begins anew; its documents come round more slowly than the present is long."""
+    """One pod begins anew; its documents come round more slowly than the present is long.
+
+    The other pod takes them over, so once it is young no more it will be called starved: later.
+    """
     traffic = asyncio.ensure_future(fleet.repeat(60))
-    await asyncio.sleep(YOUNG_S + 10)
+    await asyncio.sleep(YOUNG_S + 20)
     await ask(fleet.pods[0], "/restart", {})
     await traffic
 
