@@ -203,7 +203,7 @@ def test_events_that_were_dropped_are_asked_for(real_pods, tmp_path):
             wait_exact(url, 1)
             predicted, cached = one_by_one(url, 1, "lossy")[1]
             assert predicted == cached > 0
-        assert b"event_batches_lost_total{" in get(url, "/metrics")
+        assert b"events_lost_total{" in get(url, "/metrics")
 
 
 def test_a_pod_that_was_restarted_is_known_to_be_empty(tmp_path):
