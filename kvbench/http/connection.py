@@ -77,8 +77,8 @@ class Connection(asyncio.Protocol):
     __slots__ = (
         "_body", "_body_size", "_continue", "_deadline", "_dispatching", "_exchange", "_head",
         "_head_size", "_headers", "_held", "_in_head", "_key", "_known", "_mid_request",
-        "_missing", "_over", "_parser", "_paused_reading", "_queue", "_server", "_small",
-        "_target", "_transport",
+        "_missing", "_over", "_parser", "_paused_reading", "_queue", "_server", "_target",
+        "_transport",
     )  # fmt: skip
 
     def __init__(self, server: Server) -> None:
@@ -97,7 +97,6 @@ class Connection(asyncio.Protocol):
         self._headers: list[Header] = []
         self._head: Head
         self._body: list[bytes] = []
-        self._small = min(_SMALL, server.limits.max_body)
         self._held = 0  # bytes that the server counts of this client's bodies
         self._known: Head | None = None  # the known head whose body is being counted off
         self._missing = 0  # bytes of that body that have not come
@@ -129,11 +128,6 @@ class Connection(asyncio.Protocol):
         """Take what has a known head, parse the rest, and hand out what is complete."""
         if self._over:
             return
-        if self._exchange is None and not self._mid_request and not self._queue:
-            request = self._server.heads.whole(data, self._small)
-            if request is not None:
-                self._begin(Request(*request))
-                return
         if self._known is not None or not self._mid_request:
             data = self._take_known(data)
         if data:
@@ -155,6 +149,10 @@ class Connection(asyncio.Protocol):
                     return data
                 self._known, self._missing = head, max(key[1], 0)
                 data = data[key[2] :]
+                if len(data) == self._missing and self._idle():
+                    self._known = None
+                    self._begin(Request(head, data))
+                    return b""
             if len(data) < self._missing:
                 self._mid_request = True
                 self._missing -= len(data)
@@ -169,6 +167,15 @@ class Connection(asyncio.Protocol):
             self._complete(self._known)
             self._known = None
         return data
+
+    def _idle(self) -> bool:
+        """Return whether a small request that is complete could be handed out at once."""
+        return (
+            self._exchange is None
+            and not self._queue
+            and not self._held
+            and self._missing <= _SMALL
+        )
 
     def _parse(self, data: bytes) -> None:
         """Have the parser understand it."""
@@ -296,8 +303,7 @@ class Connection(asyncio.Protocol):
             return
         if not self._mid_request:
             self._deadline = self._server.now() + self._server.limits.idle_timeout
-        if self._queue or self._paused_reading or self._continue:
-            self._dispatch()
+        self._dispatch()
 
     def cut(self, *, reset: bool) -> None:
         """Drop the connection at once."""
@@ -383,7 +389,8 @@ class Connection(asyncio.Protocol):
 
     def _dispatch(self) -> None:
         """Hand out what waits until an exchange stays open."""
-        if self._dispatching:
+        waits = self._queue or self._paused_reading or self._continue
+        if self._dispatching or not waits:
             return
         self._dispatching = True
         while self._queue and self._exchange is None and not self._transport.is_closing():

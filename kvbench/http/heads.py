@@ -72,22 +72,6 @@ class KnownHeads:
         """Return the head of that key, if it is known."""
         return self._heads.get(key)
 
-    def whole(self, data: bytes, most: int) -> tuple[Head, bytes] | None:
-        """Return head and body if `data` is one request, whole, of a known head and a small body.
-
-        Args:
-            data: As it came.
-            most: Bytes of a body that is small.
-        """
-        key = split(data)
-        if key is None:
-            return None
-        lines, length, end = key
-        head = self._heads.get(lines)
-        if head is None or length > most or len(data) - end != max(length, 0):
-            return None
-        return head, data[end:]
-
     def learn(self, key: bytes, head: Head, length: int) -> None:
         """Keep a head whose body has `length` bytes, unless something else says where it ends."""
         counted = b"content-length" in head.named
