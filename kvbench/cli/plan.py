@@ -17,10 +17,6 @@ if TYPE_CHECKING:
     from kvbench.workload.plan import Plan, PlannedTurn
 
 
-_BLOCK_SIZE = 16
-"""vLLM's default on GPUs; assumed where nobody says another."""
-
-
 def plan(
     workload: Annotated[
         Path | None, typer.Argument(help="Workload file, such as workloads/chat.yaml.")
@@ -73,7 +69,7 @@ def plan(
     from kvbench.oracle.ceiling import ceiling
     from kvbench.stack.own_tokenizer import tokenizer_for
     from kvbench.stack.preflight import Seen, problems
-    from kvbench.stack.target import look_at
+    from kvbench.stack.target import DEFAULT_BLOCK_SIZE, look_at
     from kvbench.text.tokenizer import Tokenizer
     from kvbench.workload.load import load_plan
     from kvbench.workload.render import Renderer
@@ -84,7 +80,7 @@ def plan(
         raise InputError("--model: expected --target beside it, which has the model")
     there = look_at(target, model) if target is not None else None
     words = Tokenizer.load(tokenizer) if there is None else tokenizer_for(there, tokenizer)
-    size = block_size or (there.block_size if there is not None else None) or _BLOCK_SIZE
+    size = block_size or (there.block_size if there is not None else None) or DEFAULT_BLOCK_SIZE
     top = ceiling(planned, Renderer(planned, words), size)
     console = Console()
     console.print(_summary(planned, top, there))

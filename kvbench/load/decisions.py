@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import gevent
 
 from kvbench.load.target import Target
-from kvbench.records.decisions import DecisionLog
+from kvbench.records.decisions import EVERY_SECONDS, DecisionLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from kvbench.load.settings import Settings
     from kvbench.records.run import RunFolder
 
-EVERY_SECONDS = 0.5
 _TIMEOUT_SECONDS = 5.0
 _MOST_BYTES = 16 * 1024 * 1024
 

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator
     from pathlib import Path
 
+EVERY_SECONDS = 0.5
+"""Between two looks at a router's decisions: it keeps a thousand."""
+
 _T = TypeVar("_T")
 _MOST_AT_ONCE = 100  # the router makes them while requests wait
 

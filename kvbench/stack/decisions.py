@@ -12,14 +12,13 @@ import urllib.error
 from typing import TYPE_CHECKING, Self
 
 from kvbench.errors import TargetError
-from kvbench.records.decisions import DecisionLog
+from kvbench.records.decisions import EVERY_SECONDS, DecisionLog
 from kvbench.stack.target import fetch
 
 if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-EVERY_SECONDS = 0.5
 _TIMEOUT_SECONDS = 5.0
 
 

@@ -16,7 +16,7 @@ from kvbench.engine.experiment import DECODED, Bounds
 from kvbench.errors import InputError, TargetError
 from kvbench.metrics import engines
 from kvbench.metrics.exposition import NonsenseError, Reading, read, whole
-from kvbench.stack.target import fetch, look_at
+from kvbench.stack.target import DEFAULT_BLOCK_SIZE, fetch, look_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,7 +25,6 @@ BUDGET = 8192
 """Tokens per step that are assumed where the pod does not say: vLLM's usual default on GPUs."""
 
 _LONGEST = 16384  # tokens of a prompt: longer ones cost time and teach nothing new
-_BLOCK_SIZE = 16
 _WINDOW = 4096
 
 
@@ -67,7 +66,7 @@ def look(url: str, model: str | None, most_sequences: int, budget: int | None) -
     reading = _reading(target.url)
     _check_idle(target.url, reading)
     cache = reading.cache[0] if reading.cache else {}
-    block_size = target.block_size or _BLOCK_SIZE
+    block_size = target.block_size or DEFAULT_BLOCK_SIZE
     window = target.max_model_len or _WINDOW
     tokens = (whole(cache.get("num_gpu_blocks")) or 0) * block_size
     kv_tokens = whole(cache.get("kv_cache_size_tokens")) or tokens or window

@@ -49,7 +49,13 @@ from kvbench.stack.preflight import problems, refusal
 from kvbench.stack.probe import probe
 from kvbench.stack.process import Child
 from kvbench.stack.tail import Tail
-from kvbench.stack.target import Target, cache_counters, look_at, reset_caches
+from kvbench.stack.target import (
+    DEFAULT_BLOCK_SIZE,
+    Target,
+    cache_counters,
+    look_at,
+    reset_caches,
+)
 from kvbench.stack.watch import ServerWatch, servers_of
 from kvbench.workload.load import fingerprint, load_plan
 from kvbench.workload.render import Renderer
@@ -65,9 +71,6 @@ if TYPE_CHECKING:
     from kvbench.records.verdict import Verdict
     from kvbench.text.tokenizer import Tokenizer
     from kvbench.workload.plan import Plan
-
-DEFAULT_BLOCK_SIZE = 16
-"""vLLM's default on GPUs; assumed where the pods do not say."""
 
 POLL_SECONDS = 0.25
 """How often the display looks at the rows."""

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from kvbench.metrics.exposition import Reading
 
 TIMEOUT_SECONDS = 10.0
+DEFAULT_BLOCK_SIZE = 16
+"""Tokens per KV block, where a target does not say: vLLM's default on GPUs."""
 _WITHOUT_KEY = frozenset({401, 403})
 MAX_BODY = 16 * 1024 * 1024
 """No answer that is read here is longer; an endless one must not fill the memory."""
