@@ -18,12 +18,13 @@ Not modelled: batching, preemption, blocks of answers.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from kvbench.policies.decision import Outcome, PodState
+from kvbench.policies.held import Held
 from kvbench.policies.table import make_policy
 
 if TYPE_CHECKING:
@@ -56,25 +57,17 @@ class _VirtualPod:
     """A pod of a shadow."""
 
     state: PodState
-    capacity: int
-    cache: OrderedDict[int, None] = field(default_factory=OrderedDict)
+    cache: Held
     free_at: float = 0.0
 
     def held(self, blocks: Sequence[int]) -> int:
         """Return how many of the blocks are cached, from the start."""
-        cache = self.cache
-        return next((n for n, block in enumerate(blocks) if block not in cache), len(blocks))
+        return self.cache.matched(blocks, -math.inf) if blocks else 0
 
-    def touch(self, blocks: Sequence[int]) -> None:
+    def touch(self, blocks: Sequence[int], now: float) -> None:
         """Cache blocks, the first as the most recently used, if there is room for all of them."""
-        cache = self.cache
-        if len(blocks) > self.capacity:
-            return
-        for block in reversed(blocks):
-            cache[block] = None
-            cache.move_to_end(block)
-        while len(cache) > self.capacity:
-            cache.popitem(last=False)
+        if len(blocks) <= self.cache.capacity:
+            self.cache.touch(blocks, now)
 
 
 @dataclass(slots=True)
@@ -113,7 +106,7 @@ class _VirtualFleet:
             heappop(self._agenda)[2].settle()
         for name in pods:
             if name not in self._pods:
-                self._pods[name] = _VirtualPod(PodState(name), blocks)
+                self._pods[name] = _VirtualPod(PodState(name), Held(blocks))
         return [self._pods[name].state for name in pods]
 
     def match(self, hashes: Sequence[int], _block_size: int, pods: Sequence[str]) -> dict[str, int]:
@@ -129,7 +122,7 @@ class _VirtualFleet:
             blocks, size = request.hashes, request.hash_tokens
         cached = min(pod.held(blocks) * size, max(request.prompt_tokens - 1, 0))
         uncached = max(request.prompt_tokens - cached, 0)
-        pod.touch(blocks)
+        pod.touch(blocks, now)
         seconds = rates.prefill * uncached
         pod.free_at = max(pod.free_at, now) + seconds
         ttft = pod.free_at - now + rates.base + rates.beside * pod.state.in_flight
@@ -152,7 +145,8 @@ class _VirtualFleet:
     def forget(self, name: str) -> None:
         """Empty a pod's cache."""
         if name in self._pods:
-            self._pods[name].cache.clear()
+            pod = self._pods[name]
+            pod.cache = Held(pod.cache.capacity)
 
 
 class Shadow:
