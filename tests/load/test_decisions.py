@@ -1,13 +1,13 @@
 """What a router decides is collected by the master too, where Locust was started by hand."""
 
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import parse_qs, urlsplit
 
 import gevent
 import msgspec
 import pytest
 from records.test_decisions import entry
+from serving import serving
 
 from kvbench.load.decisions import decisions_collected
 from kvbench.load.settings import Settings
@@ -37,20 +37,13 @@ class _Router(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(msgspec.json.encode(body))
 
-    def log_message(self, *_):
-        """Stay quiet."""
-
 
 @pytest.fixture
 def router():
     """A server on a free port."""
     _Router.ended, _Router.asked = 3, ()
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Router) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+    with serving(_Router) as url:
+        yield url
 
 
 @pytest.fixture

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 import pytest
 from records.test_decisions import entry
+from serving import serving
 
 from kvbench.records.decisions import read_decisions
 from kvbench.stack.decisions import DecisionWatch
@@ -35,20 +35,13 @@ class _Router(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, *_):
-        """Stay quiet."""
-
 
 @pytest.fixture
 def router():
     """A server on a free port."""
     _Router.asked = []
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Router) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+    with serving(_Router) as url:
+        yield url
 
 
 def test_the_decisions_of_the_run_are_collected_once_each(router, tmp_path):

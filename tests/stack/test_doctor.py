@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import subprocess
-import threading
 from contextlib import ExitStack, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
+from serving import serving
 
 from kvbench.errors import InputError
 from kvbench.stack.diagnosis import diagnose
@@ -58,15 +58,8 @@ def telling(answers):
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, *_):
-            """Say nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Teller) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+    with serving(Teller) as url:
+        yield url
 
 
 def checks(pods, **options):

@@ -1,7 +1,8 @@
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
+from serving import serving
 
 from kvbench.records.run import RunFolder
 from kvbench.records.server import read_server
@@ -25,21 +26,14 @@ class _Metrics(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, *_):
-        """Stay quiet."""
-
 
 @pytest.fixture
 def metrics():
     """A server on a free port."""
     _Metrics.asked = 0
     _Metrics.enough.clear()
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Metrics) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+    with serving(_Metrics) as url:
+        yield url
 
 
 def test_a_server_is_asked_before_during_and_after(metrics, tmp_path):
