@@ -1,13 +1,15 @@
 """What was decided, why, and what came of it: the last decisions, kept to be asked for.
 
 An entry is made when a pod has been chosen and completed when the request has ended. The last so
-many are kept in memory; where a file is given, each becomes a line of it when it is complete. A
-request that was tried on several pods has an entry for each.
+many are kept in memory; where a file is given, each becomes a line of it when it is complete, for
+as long as the disk takes them. A request that was tried on several pods has an entry for each.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import logging
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -19,8 +21,11 @@ from kvbench.policies.prediction import Cause  # noqa: TC001 - a struct's annota
 from kvbench.records.decisions import Entry, Option
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
     from typing import BinaryIO
+
+logger = logging.getLogger(__name__)
 
 _MOST_KEPT = 1000
 
@@ -136,7 +141,7 @@ class Journal:
         record.number = self._count
         self._ended.append(record)
         if self._file is not None:
-            self._file.write(msgspec.json.encode(record.entry()) + b"\n")
+            self._try(self._file.write, msgspec.json.encode(record.entry()) + b"\n")
 
     def of(self, identity: str) -> list[Entry]:
         """Return the decisions on a request, in their order; none if it is not known any more."""
@@ -160,10 +165,23 @@ class Journal:
     def flush(self) -> None:
         """Have what was written arrive in the file."""
         if self._file is not None:
-            self._file.flush()
+            self._try(self._file.flush)
 
     def close(self) -> None:
         """Close the file."""
         if self._file is not None:
-            self._file.close()
+            self._try(self._file.close)
             self._file = None
+
+    def _try(self, act: Callable[..., object], *what: bytes) -> None:
+        """Do something with the file; a disk that takes no more ends the file, not the router."""
+        try:
+            act(*what)
+        except OSError as error:
+            file, self._file = self._file, None
+            assert file is not None
+            with contextlib.suppress(OSError):  # it tries to write what is left
+                file.close()
+            logger.error(  # noqa: TRY400 - said
+                "--decision-log %s: %s; no further decisions are written", file.name, error.strerror
+            )

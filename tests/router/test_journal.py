@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -84,3 +85,24 @@ def test_a_file_that_cannot_be_written_is_refused(tmp_path):
     """Before the router starts."""
     with pytest.raises(InputError, match="cannot be written"):
         Journal(tmp_path / "missing" / "decisions.jsonl")
+
+
+@pytest.mark.parametrize("act", ["flush", "close", "complete"])
+def test_a_disk_that_is_full_ends_the_file_and_nothing_else(act, caplog):
+    """It is said once, wherever it shows; decisions are kept in memory as before."""
+    journal = Journal(Path("/dev/full"), most=1000)
+    for number in range(500 if act == "complete" else 1):
+        one = record(str(number))
+        journal.begin(one)
+        journal.complete(one)
+    if act == "flush":
+        journal.flush()
+    journal.close()
+
+    assert [line.getMessage() for line in caplog.records] == [
+        "--decision-log /dev/full: No space left on device; no further decisions are written"
+    ]
+    one = record("later")
+    journal.begin(one)
+    journal.complete(one)
+    assert [entry.id for entry in journal.of("later")] == ["later"]
