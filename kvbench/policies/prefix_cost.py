@@ -27,7 +27,8 @@ lies idle. It keeps work even where many requests are in flight: they come and g
 brings later ones with it, so where it goes should not hang on who has one more at the moment.
 
 A pod that joins later than the others is warmed up slowly: for half a minute its uncached tokens
-cost more (`newness`), ten times as much at first, then in inverse proportion to its age.
+cost more (`newness`), ten times as much at first, then in inverse proportion to its age. It is
+newer than others only: pods whose caches are emptied together have none of it.
 
 One figure weighs cache against load, in one unit, so nothing needs a threshold: a hot prefix spills
 to a second pod exactly when that is cheaper than waiting for the first; a prompt that nobody knows
@@ -222,8 +223,9 @@ class _Turnover:
         weights = [(scale + beside) * one * one - least for one in sent]
         if self._born:
             self._born = {pod: born for pod, born in self._born.items() if now - born < _WARM_S}
-            for place, pod in enumerate(pods):
-                weights[place] += self._newness(pod, now)
+            newness = [self._newness(pod, now) for pod in pods]
+            oldest = min(newness)  # where all caches were emptied, no pod is newer than others
+            weights = [one + new - oldest for one, new in zip(weights, newness, strict=True)]
         return weights
 
     def _meet(self, pods: Sequence[str], now: float) -> list[float]:

@@ -151,6 +151,21 @@ def test_a_cold_prompt_goes_where_less_was_sent_though_one_more_is_in_flight():
     assert policy.choose(request(*range(500, 600)), pods, 0.0).pod == "idle"
 
 
+def test_pods_whose_caches_are_emptied_together_are_not_new_to_each_other():
+    """They are forgotten one after the other, with a request in between; then it is as ever."""
+    policy = PrefixCost(rng(0))
+    pods = [PodState("a"), PodState("b"), PodState("c")]
+    before = policy.choose(request(1), pods, 0.0)
+    for pod in pods:
+        policy.forget(pod.name)
+        policy.choose(request(2), pods, 1.0)
+
+    after = policy.choose(request(3), pods, 1.1)
+
+    weights = [one.terms["weight"] for one in after.candidates]
+    assert weights == pytest.approx([one.terms["weight"] for one in before.candidates])
+
+
 def test_a_pod_that_joins_late_is_warmed_up_slowly():
     """Ten times the cost at first, three times after ten seconds, as any other after thirty."""
     policy = PrefixCost(rng(0))
