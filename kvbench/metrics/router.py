@@ -78,7 +78,8 @@ REFUSALS = Metric(
 ADDED_LATENCY = Metric(
     "kvbench_router_added_latency_seconds",
     "histogram",
-    "From the complete request to its being handed to a pod: keys, decision, connection, retries.",
+    "From the complete request to its being handed to a pod: what it says, its tokens, the "
+    "decision, the connection, retries; not the time in the queue.",
     (),
     _FAST,
 )

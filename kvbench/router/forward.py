@@ -84,7 +84,7 @@ class Forwarding:
     """
 
     __slots__ = (
-        "_among", "_began", "_connecting", "_dechunk", "_decision", "_exchange", "_first_piece",
+        "_among", "_arrived", "_connecting", "_dechunk", "_decision", "_exchange", "_first_piece",
         "_fleet", "_keep_alive", "_lease", "_pod", "_policy", "_prompt", "_request", "_sent",
         "_spent", "_status", "_tried", "_troubles", "_unsent",
         "_upstream", "_usage", "deadline", "on_end",
@@ -98,6 +98,7 @@ class Forwarding:
         prompt: Prompt | None,
         policy: Policy,
         *,
+        arrived: float,
         among: Container[str] | None = None,
     ) -> None:
         self._among = among
@@ -116,7 +117,7 @@ class Forwarding:
         self._upstream: Upstream | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._usage = UsageFinder() if prompt is not None else None
-        self._began = self._sent = 0.0
+        self._arrived, self._sent = arrived, 0.0
         self._first_piece: float | None = None
         self._status = 0
         self._unsent = b""
@@ -128,10 +129,10 @@ class Forwarding:
 
     # Choosing and sending.
 
-    def begin(self) -> None:
-        """Send the request to a pod, or refuse it."""
+    def begin(self, waited_s: float = 0.0) -> None:
+        """Send the request to a pod, or refuse it; how long it waited in the queue is not ours."""
         self._fleet.under_way.add(self)
-        self._began = self._fleet.clock.now()
+        self._arrived += waited_s
         self._attempt()
 
     def _attempt(self) -> None:
@@ -224,7 +225,7 @@ class Forwarding:
         self._keep_alive = head.framed and asked.keep_alive and not asked.http_1_0
         if pod.trouble is not None and _well(status):
             fleet.membership.answered(pod)
-        fleet.meters.added_latency.observe(value=self._sent - self._began)
+        fleet.meters.added_latency.observe(value=self._sent - self._arrived)
         ours = b"%bx-kvbench-predicted-tokens: %d\r\n" % (
             _who_and_why(decision.pod, decision.policy, decision.reason),
             decision.matched_tokens,

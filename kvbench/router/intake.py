@@ -153,17 +153,16 @@ class Intake:
     def _route(self, exchange: Exchange, holder: Holder | None) -> None:
         """Send a prompt where the policy says."""
         fleet, asked = self._fleet, exchange.request
-        headers = asked.head.named
+        headers, now = asked.head.named, fleet.clock.now
+        arrived = now()
         try:
             wanted = headers.get(b"x-kvbench-policy")
             policy = fleet.policies.default if wanted is None else self._policy(wanted)
             check_text(asked.body)
             reading = fleet.read(asked.head.path, asked.body)
             if reading is None:
-                now = fleet.clock.now
-                began = now()
                 prompt = read_prompt(asked.body)
-                fleet.meters.stages.observe("parse", value=now() - began)
+                fleet.meters.stages.observe("parse", value=now() - arrived)
         except (BodyError, InputError) as error:
             self._pages.refuse(exchange, HTTPStatus.BAD_REQUEST, str(error))
             return
@@ -172,16 +171,20 @@ class Intake:
         if reading is None:
             ratio = fleet.bytes_per_token.of(prompt.model)
             request = prompt.request(identity, session, ratio)
-            self._begin(exchange, request, prompt, policy, holder, about=prompt.continues)
+            self._begin(
+                exchange, request, prompt, policy, holder, arrived=arrived, about=prompt.continues
+            )
         elif reading.characters <= _MOST_AT_ONCE:
-            began = fleet.clock.now()
+            began = now()
             encoded = reading.encode()
-            fleet.meters.stages.observe("tokenise", value=fleet.clock.now() - began)
+            fleet.meters.stages.observe("tokenise", value=now() - began)
             request = fleet.exactly(identity, session, reading, encoded)
-            self._begin(exchange, request, reading.prompt, policy, holder)
+            self._begin(exchange, request, reading.prompt, policy, holder, arrived=arrived)
         else:
             self._spawn(
-                self._route_later(exchange, identity, session, policy, reading, holder=holder)
+                self._route_later(
+                    exchange, identity, session, policy, reading, holder=holder, arrived=arrived
+                )
             )
 
     async def _route_later(
@@ -193,6 +196,7 @@ class Intake:
         reading: Reading,
         *,
         holder: Holder | None,
+        arrived: float,
     ) -> None:
         """Send a prompt where the policy says, when it is tokenised: not here, as it is long."""
         fleet, loop = self._fleet, asyncio.get_running_loop()
@@ -207,15 +211,17 @@ class Intake:
         if exchange.closed:
             fleet.meters.requests.add("", "gone")
         else:
-            self._begin(exchange, request, reading.prompt, policy, holder)
+            self._begin(exchange, request, reading.prompt, policy, holder, arrived=arrived)
 
     def _pass(self, exchange: Exchange, holder: Holder | None) -> None:
         """Send what has no prompt to the least loaded pod that serves the model it names."""
         fleet, request = self._fleet, exchange.request
         model = read_model(request.body) if request.body and fleet.models.several else ""
         nothing = RouteRequest(self._identity(request.head.named), model, (), 1, 0)
-        about = asked_for(request.path)
-        self._begin(exchange, nothing, None, fleet.policies.balance, holder, about=about)
+        self._begin(
+            exchange, nothing, None, fleet.policies.balance, holder,
+            arrived=fleet.clock.now(), about=asked_for(request.path),
+        )  # fmt: skip
 
     def _list_models(self, exchange: Exchange, holder: Holder | None) -> None:
         """Answer which models the pods serve, all together; a pod answers while none has said."""
@@ -233,11 +239,12 @@ class Intake:
         policy: Policy,
         holder: Holder | None,
         *,
+        arrived: float,
         about: str = "",
     ) -> None:
         """Send a request on its way, past the limits if there are any.
 
-        `about` is the id of the response that it is about, if it is about one.
+        It `arrived` at that moment; `about` is the id of the response that it is about, if any.
         """
         fleet = self._fleet
         try:
@@ -245,7 +252,9 @@ class Intake:
         except UnknownModelError as error:
             self._pages.refuse(exchange, HTTPStatus.NOT_FOUND, str(error), "model")
             return
-        forwarding = Forwarding(fleet, exchange, request, prompt, policy, among=among)
+        forwarding = Forwarding(
+            fleet, exchange, request, prompt, policy, arrived=arrived, among=among
+        )
         if holder is None and self.room is None:
             forwarding.begin()
             return
@@ -254,9 +263,14 @@ class Intake:
             fleet.meters.limited.add("" if holder is None else holder.name, refusal.limit)
             forwarding.refuse(refusal.status, refusal.sentence, refusal.retry_after_s)
 
-        visit = Visit(forwarding.begin, turn_away, holder, self.room)
+        came = fleet.clock.now()
+
+        def enter() -> None:
+            forwarding.begin(fleet.clock.now() - came)
+
+        visit = Visit(enter, turn_away, holder, self.room)
         forwarding.on_end = lambda: visit.end(fleet.clock.now())
-        visit.arrive(fleet.clock.now())
+        visit.arrive(came)
 
     def _policy(self, wanted: bytes) -> Policy:
         """Return the policy that the request asks for, if it may."""

@@ -149,6 +149,37 @@ def test_a_wrong_file_of_keys_is_said_before_anything_listens(tmp_path):
         Router(["http://a:1"], Settings(keys_file=path), None)
 
 
+def test_what_is_added_is_reading_too_and_not_the_time_in_the_queue():
+    """Stages are parts of it; who waits ten seconds for a place has none of them added."""
+
+    async def case():
+        async with House(fine) as house:
+            for _ in range(3):
+                await ask(house.url, "POST", CHAT, chat("hi " * 600_000))
+            stages = [
+                await house.metric("kvbench_router_stage_seconds_sum", stage=stage)
+                for stage in ("parse", "score")
+            ]
+            added = await house.metric("kvbench_router_added_latency_seconds_sum")
+            assert 0 < sum(stages) < added
+
+        clock, gate = VirtualClock(), Gate()
+        async with House(gate, clock=clock, max_in_flight=1, queue=1, patience_s=60) as house:
+            first = await stream(house)
+            second = await Client.to(house.url)
+            second.send("POST", CHAT, chat("hi", stream=True))
+            await until(lambda: house.router.intake.room.waiting == 1)
+            clock.advance_to(10)
+            first.vanish()
+            assert (await second.head())[0] == 200
+            assert await house.metric("kvbench_router_queue_seconds_sum") == 10
+            assert await house.metric("kvbench_router_added_latency_seconds_sum") == 0
+            gate.open.set()
+            second.close()
+
+    run(case)
+
+
 def test_so_many_requests_are_under_way_and_others_wait_their_turn():
     """Beyond that they are told when to come again; a client that leaves the queue is forgotten."""
 
