@@ -8,21 +8,25 @@ Rules:
   a port is never chosen before it is bound.
 - A child is in a session of its own: Ctrl-C in the terminal reaches the parent alone, which ends
   its children in the right order.
-- What a child logs goes to a file; when it fails, its last lines are part of the error.
+- What a child logs goes to a file, and so does what else it prints, for as long as it lives: one
+  whose output nobody reads would wait for a reader once 64 KiB of it are in the pipe. When it
+  fails, its last lines are part of the error.
 """
 
 from __future__ import annotations
 
 import os
-import selectors
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from contextlib import contextmanager
+import threading
+from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, BinaryIO, Self
 
 from kvbench.errors import InputError, KvbenchError, TargetError
 
@@ -32,6 +36,9 @@ if TYPE_CHECKING:
 
 GRACE_SECONDS = 10.0
 """How long a child may take to end after it was asked to."""
+
+_LAST_WORDS_S = 2.0  # for what it has printed to be read; a child of its own may hold the pipe
+_READY = b"ready "
 
 
 def kvbench_command(*arguments: str) -> list[str]:
@@ -45,7 +52,7 @@ class Child:
     Args:
         name: What people call it: "pod 2", "router".
         command: Its command line.
-        log: File that gets its standard error (and its output, after the ready line).
+        log: File that gets its standard error, and its output but for the ready line.
         env: Added to this process's environment.
     """
 
@@ -66,6 +73,21 @@ class Child:
                 start_new_session=True,
                 env={**os.environ, **(env or {})},
             )
+        self._said: SimpleQueue[bytes] = SimpleQueue()  # the first line, b"" if there is none
+        self._reader = threading.Thread(
+            target=self._read, args=(log.open("ab", buffering=0),), name=name, daemon=True
+        )
+        self._reader.start()
+
+    def _read(self, log: BinaryIO) -> None:
+        """Hand on the first line; keep all others, and that one if it is not `ready`."""
+        assert self._process.stdout is not None
+        with self._process.stdout as output, log:
+            first = output.readline()
+            self._said.put(first)
+            for line in output if first.startswith(_READY) else chain([first], output):
+                with suppress(OSError):  # a full disk costs the log, not the child
+                    log.write(line)
 
     @property
     def pid(self) -> int:
@@ -90,19 +112,17 @@ class Child:
             InputError: It found fault with what it was given (exit code 2).
             TargetError: It ended otherwise, or said nothing in time; with the end of its log.
         """
-        stdout = self._process.stdout
-        assert stdout is not None
-        with selectors.DefaultSelector() as selector:
-            selector.register(stdout, selectors.EVENT_READ)
-            line = stdout.readline().decode() if selector.select(timeout) else ""
-        word, _, url = line.strip().partition(" ")
-        if word != "ready":
-            code = self.wait(0.5 if line == "" else 0)
+        try:
+            line = self._said.get(timeout=timeout)
+        except Empty:
+            line = b""
+        if not line.startswith(_READY):
+            code = self.wait(0.5 if line == b"" else 0)
             what = f"was not ready after {timeout:g} s" if code is None else f"ended with {code}"
             blame = InputError if code == InputError.exit_code else TargetError
             raise blame(f"{self.name} {what}{self.tail()}", hint=f"its log: {self.log}")
-        self.url = url
-        return url
+        self.url = line.removeprefix(_READY).strip().decode()
+        return self.url
 
     def tail(self, lines: int = 5) -> str:
         """Return the last lines of its log, each on an indented line of its own."""
@@ -124,9 +144,9 @@ class Child:
         if self.wait(grace) is None:
             self._process.kill()
         code = self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        self._reader.join(_LAST_WORDS_S)
         return code
 
     def __enter__(self) -> Self:

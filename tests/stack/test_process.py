@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -75,6 +76,27 @@ def test_a_child_that_ignores_a_polite_request_is_ended_all_the_same(tmp_path):
     child = Child("pod 1", [sys.executable, "-c", stubborn], tmp_path / "log")
     child.wait_ready(30)
     assert child.stop(grace=0.1) == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("serves", [True, False])
+def test_what_a_child_prints_is_logged_and_never_holds_it_up(tmp_path, serves):
+    """A pipe takes 64 KiB: who prints more, as a real engine does, would wait for a reader."""
+    ready = "print('ready http://127.0.0.1:7', flush=True)" if serves else "pass"
+    prints = f"{ready}\nfor number in range(20_000): print('GET /health', number)"
+    with Child("pod 1", [sys.executable, "-c", prints], tmp_path / "log") as child:
+        if serves:
+            assert child.wait_ready(30) == "http://127.0.0.1:7"
+        assert child.wait(30) == 0
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert lines == [f"GET /health {number}" for number in range(20_000)]
+
+
+def test_a_full_disk_costs_the_log_and_not_the_child():
+    """Where the log ends, what the child prints is still read."""
+    prints = "print('ready http://127.0.0.1:7', flush=True)\nfor _ in range(20_000): print('GET')"
+    with Child("pod 1", [sys.executable, "-c", prints], Path("/dev/full")) as child:
+        assert child.wait_ready(30) == "http://127.0.0.1:7"
+        assert child.wait(30) == 0
 
 
 def test_a_child_ends_when_its_parent_is_killed(tmp_path):
