@@ -52,7 +52,7 @@ def test_the_rows_hold_exactly_the_hits_that_the_real_pods_counted(real_pods, ro
         "--target",
         router,
         "--max-lateness",
-        "2s",
+        "9s",
         "--no-preflight",
         cwd=tmp_path,
     )
