@@ -130,6 +130,14 @@ def measure(name: str, skew: float, blocks: int, peers: Path, seed: int) -> list
     ]
 
 
+def spread(values: tuple[float, ...], form: str) -> str:
+    """Return the mean of some values, and the least and the greatest of them."""
+    mean = format(statistics.fmean(values), form)
+    if len(values) == 1:
+        return mean
+    return f"{mean} ({min(values):{form}} to {max(values):{form}})"
+
+
 def main() -> None:
     """Print a table for each case."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -149,10 +157,8 @@ def main() -> None:
         print("| router, policy | hit rate | work max/mean | TTFT mean, ms | TTFT p95, ms |")
         print("|---|---|---|---|---|")
         for name, rounds in found.items():
-            hits, work, mean, p95 = (
-                statistics.median(values) for values in zip(*rounds, strict=True)
-            )
-            print(f"| {name} | {hits:.3f} | {work:.2f} | {mean:.0f} | {p95:.0f} |", flush=True)
+            cells = map(spread, zip(*rounds, strict=True), (".3f", ".2f", ".0f", ".0f"))
+            print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
 
 
 if __name__ == "__main__":
