@@ -20,13 +20,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kvbench.http.address import Address  # noqa: TC001  # compiled, the class looks at it
 from kvbench.policies.decision import PodState
 from kvbench.router.breaker import Breaker
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
-
-    from kvbench.http.address import Address
 
 _FAILED_PROBES = 3
 _REFUSALS = 20
@@ -38,7 +37,9 @@ class Pod:
 
     Attributes:
         address: Where it is.
-        state: What policies read.
+        state: What policies read: what was sent to it, and what others have under way there.
+        others_in_flight: Of the requests in its state, those of others.
+        others_prefill_tokens: Of the tokens in its state, those of others.
         given: What it is as `--pod` takes it, with where its events are; "" is its URL.
         requests: Sent to it so far.
         draining: Whether it is to get no more.
@@ -51,6 +52,8 @@ class Pod:
 
     address: Address
     state: PodState
+    others_in_flight: int = 0
+    others_prefill_tokens: int = 0
     given: str = ""
     requests: int = 0
     draining: bool = False
@@ -65,9 +68,20 @@ class Pod:
         """Its name."""
         return self.state.name
 
+    @property
+    def own_in_flight(self) -> int:
+        """Requests sent to it and not yet ended."""
+        return self.state.in_flight - self.others_in_flight
+
+    def lay(self, in_flight: int, prefill_tokens: int) -> None:
+        """Replace what others have under way there."""
+        self.state.in_flight += in_flight - self.others_in_flight
+        self.state.in_flight_prefill_tokens += prefill_tokens - self.others_prefill_tokens
+        self.others_in_flight, self.others_prefill_tokens = in_flight, prefill_tokens
+
     def allows(self, now: float) -> bool:
         """Return whether it may be sent a request."""
-        return not self.down and self.breaker.allows(now, self.state.in_flight)
+        return not self.down and self.breaker.allows(now, self.own_in_flight)
 
 
 class Lease:
@@ -213,8 +227,10 @@ class Membership:
                 "pod": pod.given or pod.address.url,
                 "healthy": pod.name in offered
                 or (pod.draining and (pod.trouble is None or pod.allows(now))),
-                "in_flight": pod.state.in_flight,
-                "in_flight_prefill_tokens": pod.state.in_flight_prefill_tokens,
+                "in_flight": pod.own_in_flight,
+                "in_flight_prefill_tokens": pod.state.in_flight_prefill_tokens
+                - pod.others_prefill_tokens,
+                "others_in_flight": pod.others_in_flight,
                 "requests": pod.requests,
                 "draining": pod.draining,
                 "trouble": pod.trouble,

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvbench.router.upstream import Upstream
+from kvbench.http.address import parse_address
+from kvbench.router.upstream import Pool, Upstream
 
 HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
-
-
-class FakePool:
-    """Takes connections back."""
-
-    def give_back(self, upstream: Upstream) -> None:
-        """Take one."""
-
-    def lost(self, upstream: Upstream) -> None:
-        """Forget one."""
 
 
 class FakeTransport:
@@ -70,12 +62,16 @@ class Heard:
 
 def hear(*pieces: bytes) -> Heard:
     """Return what a caller is told of an answer that comes in these pieces."""
-    upstream, heard = Upstream(FakePool()), Heard()
-    upstream.connection_made(FakeTransport())
-    upstream.ask(heard, "POST", b"", b"")
-    for piece in pieces:
-        upstream.data_received(piece)
-    return heard
+
+    async def case() -> Heard:
+        upstream, heard = Upstream(Pool(parse_address("http://127.0.0.1:1"))), Heard()
+        upstream.connection_made(FakeTransport())
+        upstream.ask(heard, "POST", b"", b"")
+        for piece in pieces:
+            upstream.data_received(piece)
+        return heard
+
+    return asyncio.run(case())
 
 
 @given(
