@@ -16,6 +16,7 @@ than any engine has: `NonsenseError`.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from dataclasses import dataclass, field
@@ -52,6 +53,17 @@ def _wire_names() -> dict[bytes, str]:
 _NAMES = _wire_names()
 _SAMPLE = re.compile(
     rb"^(" + b"|".join(sorted(_NAMES, reverse=True)) + rb")(?:\{(.*)\})?[ \t]+(\S+)",
+    re.MULTILINE,
+)
+_UNDER_WAY = re.compile(
+    rb"^(?:"
+    + b"|".join(
+        wire.encode()
+        for quantity in (engines.RUNNING, engines.WAITING)
+        for name in quantity.names
+        for wire in spellings(name)
+    )
+    + rb")(?:\{(.*)\})?[ \t]+(\S+)",
     re.MULTILINE,
 )
 _DECLARED = re.compile(rb"^# TYPE (\S+) \S+", re.MULTILINE)
@@ -230,6 +242,20 @@ def read(exposition: bytes) -> Reading:
     if not reading.engine:
         raise NonsenseError("not a single metric of vLLM or SGLang")
     return reading
+
+
+def under_way(exposition: bytes) -> float | None:
+    """Return how many requests an engine has, running and waiting; None if it does not say.
+
+    It is what `read` would say, and takes a quarter of the time: routers ask every second.
+    """
+    told = None
+    for labels, text in _UNDER_WAY.findall(exposition):
+        with contextlib.suppress(ValueError):
+            value = float(text)
+            if math.isfinite(value) and _counts(_labels(labels)):
+                told = (told or 0.0) + value
+    return told
 
 
 def buckets(exposition: bytes, quantity: Quantity) -> tuple[float, ...]:

@@ -50,6 +50,13 @@ IN_FLIGHT = Metric(
     "Requests sent to a pod and not yet ended.",
     ("pod",),
 )
+OTHERS_IN_FLIGHT = Metric(
+    "kvbench_router_others_in_flight",
+    "gauge",
+    "Requests that a pod has by its own account beyond those sent to it, as far as policies count "
+    "them.",
+    ("pod",),
+)
 POD_UP = Metric(
     "kvbench_router_pod_up",
     "gauge",
@@ -264,6 +271,7 @@ METRICS = (
     PREDICTED_TOKENS,
     CACHED_TOKENS,
     IN_FLIGHT,
+    OTHERS_IN_FLIGHT,
     POD_UP,
     RETRIES,
     ERRORS,

@@ -53,7 +53,7 @@ class PodState:
 
     Attributes:
         name: Unique and stable; "host:port" unless the operator said otherwise.
-        in_flight: Requests sent to it and not yet ended.
+        in_flight: Requests sent to it and not yet ended, and those that others have there.
         in_flight_prefill_tokens: Of those, prompt tokens believed uncached whose first token has
             not come yet.
     """

@@ -22,7 +22,7 @@ class Answer:
 
     Attributes:
         status: HTTP status, 0 if there was none.
-        body: At most a mebibyte of it.
+        body: Of one longer than a mebibyte, the beginning.
         trouble: Why there was none, else None.
         refused: Whether nobody listens there.
     """
@@ -46,9 +46,11 @@ class _Call:
         self._status = head.status
 
     def arrived(self, raw: bytes, pieces: Sequence[bytes]) -> None:  # noqa: ARG002 - decoded is wanted
-        """Keep the body, up to a bound."""
+        """Keep the body, up to a bound: more is not waited for, there may be no end of it."""
         if len(self._body) < _MOST_BODY:
             self._body += b"".join(pieces)
+        else:
+            self.completed()
 
     def completed(self) -> None:
         """Hand out the answer."""

@@ -14,6 +14,7 @@ from kvbench.router.account import Account
 from kvbench.router.keys import PIECE_TOKENS, BytesPerToken
 from kvbench.router.meters import Meters
 from kvbench.router.models import Models
+from kvbench.router.others import Others
 from kvbench.router.responses import Responses
 from kvbench.router.upstream import Pool
 
@@ -73,6 +74,7 @@ class Fleet:
     Attributes:
         membership: Which pods there are and which are offered.
         models: What they serve.
+        others: What others have under way on the pods.
         pools: Connections, by pod.
         policies: Who chooses.
         bytes_per_token: How long a token is.
@@ -96,6 +98,7 @@ class Fleet:
         self.membership = membership
         self.index, self.tokens = books.index, books.tokens
         self.models = Models()
+        self.others = Others()
         self.pools: dict[str, Pool] = {}
         self.policies = policies
         self.bytes_per_token = BytesPerToken()
@@ -133,6 +136,7 @@ class Fleet:
         """
         pod = self.membership.remove(name)
         self.models.left(name)
+        self.others.forget(pod)
         self.forget(name)
         self._leaving.append(pod)
         return pod

@@ -31,6 +31,7 @@ class Meters:
         self.predicted_tokens = Counts(router.PREDICTED_TOKENS, registry)
         self.cached_tokens = Counts(router.CACHED_TOKENS, registry)
         self.in_flight = Levels(router.IN_FLIGHT, registry)
+        self.others_in_flight = Levels(router.OTHERS_IN_FLIGHT, registry)
         self.pod_up = Levels(router.POD_UP, registry)
         self.retries = Counts(router.RETRIES, registry)
         self.errors = Counts(router.ERRORS, registry)
@@ -74,7 +75,8 @@ class Meters:
         """Set what is read off the pods, before a scrape."""
         offered = {pod.name for pod in membership.offered(now)}
         for pod in membership.pods.values():
-            self.in_flight.set(pod.name, to=pod.state.in_flight)
+            self.in_flight.set(pod.name, to=pod.own_in_flight)
+            self.others_in_flight.set(pod.name, to=pod.others_in_flight)
             self.pod_up.set(pod.name, to=float(pod.name in offered))
             self.breaker.set(pod.name, to=pod.breaker.state(now))
             self.draining.set(pod.name, to=float(pod.draining))

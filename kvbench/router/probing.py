@@ -1,4 +1,4 @@
-"""Each pod asked again and again: is it well, and which models does it serve?
+"""Each pod asked again and again: is it well, how much has it to do, which models does it serve?
 
 A pod that was not well is asked for its models anew: it may have come back as another.
 """
@@ -11,6 +11,7 @@ import math
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+from kvbench.metrics.exposition import under_way
 from kvbench.router.fetch import fetch
 from kvbench.router.introduction import introduce
 from kvbench.router.models import read_models
@@ -35,7 +36,9 @@ async def probe_for_ever(fleet: Fleet, pod: Pod, every_s: float, timeout_s: floa
     """
     models_due = -math.inf
     while True:
+        mark = fleet.others.asked(pod)  # before the pod's health is: it may count a little late
         well = await _probe(fleet, pod, timeout_s)
+        await _ask_load(fleet, pod, mark, timeout_s, well=well)
         now = fleet.clock.now()
         if not well:
             models_due = -math.inf
@@ -61,6 +64,15 @@ async def _probe(fleet: Fleet, pod: Pod, timeout_s: float) -> bool:
         else:
             logger.info("%s is up again", pod.name)
     return why is None
+
+
+async def _ask_load(fleet: Fleet, pod: Pod, mark: int, timeout_s: float, *, well: bool) -> None:
+    """Ask a pod how many requests it has; one that is not well is not asked."""
+    told = None
+    if well:
+        answer = await fetch(fleet.pools[pod.name], pod.address, "GET", "/metrics", timeout_s)
+        told = under_way(answer.body) if answer.status == HTTPStatus.OK else None
+    fleet.others.heard(pod, mark, told)
 
 
 async def _ask_models(fleet: Fleet, pod: Pod, timeout_s: float) -> None:

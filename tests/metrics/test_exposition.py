@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvbench.metrics import engines
-from kvbench.metrics.exposition import MOST_SAMPLES, Lengths, NonsenseError, buckets, read
+from kvbench.metrics.exposition import (
+    MOST_SAMPLES,
+    Lengths,
+    NonsenseError,
+    buckets,
+    read,
+    under_way,
+)
 
 CONFIG = (
     'vllm:cache_config_info{block_size="16",engine="%d",kv_cache_size_tokens="1600",'
@@ -123,6 +130,40 @@ def test_values_that_are_no_numbers_are_as_if_not_there():
 
     assert reading.get(engines.RUNNING) is None
     assert reading.get(engines.QUERIES) == 100.0
+
+
+RECORDED = """\
+# HELP vllm:num_requests_running Number of requests in model execution batches.
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="0",model_name="tiny"} 2.0
+# HELP vllm:num_requests_waiting Number of requests waiting to be processed.
+# TYPE vllm:num_requests_waiting gauge
+vllm:num_requests_waiting{engine="0",model_name="tiny"} 3.0
+# HELP vllm:num_requests_waiting_by_reason Number of waiting requests by reason.
+# TYPE vllm:num_requests_waiting_by_reason gauge
+vllm:num_requests_waiting_by_reason{engine="0",model_name="tiny",reason="capacity"} 3.0
+vllm:num_requests_waiting_by_reason{engine="0",model_name="tiny",reason="deferred"} 0.0
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (RECORDED, 5.0),
+        (RECORDED.replace("vllm:", "vllm_"), 5.0),
+        (RECORDED + RECORDED.replace('"0"', '"1"'), 10.0),
+        (SGLANG, 3.0),
+        (RECORDED.replace(" 2.0", " 0.0").replace(" 3.0", " 0.0"), 0.0),
+        (RECORDED.replace(" 2.0", " NaN"), 3.0),
+        (RECORDED.replace(" 2.0", " +Inf").replace(" 3.0", " three"), None),
+        (NEW, None),
+        ("", None),
+        ("<html>num_requests_running 7</html>", None),
+    ],
+)
+def test_the_requests_under_way_are_those_that_run_and_those_that_wait(text, told):
+    """Of all engines behind an address; of ranks that repeat each other, the first."""
+    assert under_way(text.encode()) == told
 
 
 BOUNDS = (1.0, 10.0, 100.0, 1000.0, float("inf"))

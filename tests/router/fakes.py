@@ -103,6 +103,11 @@ async def fine(call: Call) -> None:
     await call.answer(b'{"ok":true}')
 
 
+async def untold(call: Call) -> None:
+    """Have no such page."""
+    await call.answer(b"", 404)
+
+
 def by_turns(*scripts):
     """Return a script that does one after the other, the last for ever."""
 
@@ -115,9 +120,10 @@ def by_turns(*scripts):
 
 @dataclass
 class FakePod:
-    """A pod: answers /health itself, and everything else by its script."""
+    """A pod: answers /health itself, /metrics by a script for it, everything else by its script."""
 
     script: object = fine
+    metrics: object = untold
     healthy: bool = True
     models: list[str] | None = None  # None leaves /v1/models to the script
     calls: list[Call] = field(default_factory=list)
@@ -192,6 +198,10 @@ class FakePod:
             self.connections -= 1
             entries = [{"id": name, "object": "model", "root": self.name} for name in self.models]
             await call.answer(json.dumps({"object": "list", "data": entries}).encode())
+            return
+        if target == "/metrics":
+            self.connections -= 1
+            await self.metrics(call)
             return
         self.calls.append(call)
         self.arrivals.put_nowait(call)

@@ -260,6 +260,7 @@ def test_the_list_of_pods_says_what_is_known_of_each():
                         "healthy": True,
                         "in_flight": 0,
                         "in_flight_prefill_tokens": 0,
+                        "others_in_flight": 0,
                         "requests": 1,
                         "draining": False,
                         "models": None,
@@ -274,11 +275,11 @@ def test_the_list_of_pods_says_what_is_known_of_each():
 
 ELSEWHERE = (
     "predicted_cached_tokens", "index", "trust", "event", "prediction", "regret", "miscounted",
-    "tokens_known", "shadow",
+    "tokens_known", "shadow", "others",
     "breaker", "draining", "model_pods", "source_ok", "queue", "limited", "key_",
 )  # fmt: skip
 """What only exact routing moves, see test_exact.py; and what only faults, keys and limits do, see
-test_service_limits.py, test_admin.py, test_discovery.py and test_probing.py."""
+test_service_limits.py, test_admin.py, test_discovery.py, test_probing.py and test_others.py."""
 
 
 def test_every_metric_of_the_catalogue_moves():
