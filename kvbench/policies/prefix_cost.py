@@ -217,7 +217,7 @@ class _Turnover:
             sent = list(map(self._sent.__getitem__, pods))
         except KeyError:
             sent = self._meet(pods, now)
-        scale = _ASKED_AGAIN * (len(sent) / sum(sent)) ** 2
+        scale = _ASKED_AGAIN * (len(sent) / sum(sent, 0.0)) ** 2
         beside = _SLOWED * in_flight * scale
         least = beside * min(sent) ** 2
         weights = [(scale + beside) * one * one - least for one in sent]
