@@ -15,18 +15,24 @@ if TYPE_CHECKING:
     from kvbench.text.tokenizer import Tokenizer
 
 
-def encode(ask: Ask, tokenizer: Tokenizer) -> list[list[int]]:
+def encode(ask: Ask, tokenizer: Tokenizer, limit: int) -> list[list[int]]:
     """Return the token ids of each prompt.
 
+    Args:
+        ask: What the client wrote.
+        tokenizer: Of the model.
+        limit: Tokens of prompt and answer together.
+
     Raises:
-        ApiError: A text or a token id is none of this tokenizer's, or the template refuses.
+        ApiError: A text or a token id is none of this tokenizer's, the template refuses, or a text
+            is so long that it cannot fit whatever its tokens are.
     """
     if isinstance(ask.prompts, Conversation):
-        return [encode_conversation(ask.prompts, tokenizer)]
+        return [encode_conversation(ask.prompts, tokenizer, limit)]
     prompts: list[list[int]] = []
     for prompt in ask.prompts:
         if isinstance(prompt, str):
-            prompts.append(encode_text(prompt, tokenizer, special=True))
+            prompts.append(encode_text(prompt, tokenizer, limit, special=True))
             continue
         if (largest := max(prompt)) >= tokenizer.vocab_size:
             raise ApiError(f"Token id {largest} is out of vocabulary")
@@ -36,12 +42,30 @@ def encode(ask: Ask, tokenizer: Tokenizer) -> list[list[int]]:
     return prompts
 
 
-def encode_text(text: str, tokenizer: Tokenizer, *, special: bool) -> list[int]:
+def encode_text(
+    text: str, tokenizer: Tokenizer, limit: int | None = None, *, special: bool
+) -> list[int]:
     """Return the token ids of a text.
 
+    Encoding takes some hundred bytes for each byte of text, so vLLM looks at its length first.
+
+    Args:
+        text: The text.
+        tokenizer: Of the model.
+        limit: Tokens that it may have; None is no limit, as vLLM has none where it only counts.
+        special: Whether the tokens that go around a text are added.
+
     Raises:
-        ApiError: It has halves of characters.
+        ApiError: It has halves of characters, or more of them than so many tokens can have.
     """
+    if limit is not None and len(text) > (most := limit * tokenizer.longest_token):
+        raise bad_parameter(
+            "input_text",
+            len(text),
+            f"This model's maximum context length is {limit} tokens. However, your prompt contains "
+            f"{len(text)} characters (more than {most} characters, which is the upper bound for "
+            f"{limit} input tokens). Please reduce the length of the input prompt.",
+        )
     try:
         return tokenizer.encode(text, add_special_tokens=special)
     except (TypeError, UnicodeEncodeError):
@@ -50,11 +74,13 @@ def encode_text(text: str, tokenizer: Tokenizer, *, special: bool) -> list[int]:
         ) from None
 
 
-def encode_conversation(conversation: Conversation, tokenizer: Tokenizer) -> list[int]:
+def encode_conversation(
+    conversation: Conversation, tokenizer: Tokenizer, limit: int | None = None
+) -> list[int]:
     """Return the token ids of messages under the chat template.
 
     Raises:
-        ApiError: There is no template, or it refuses them.
+        ApiError: There is no template, it refuses them, or they are too long (`encode_text`).
     """
     ends = conversation.add_generation_prompt
     try:
@@ -64,7 +90,7 @@ def encode_conversation(conversation: Conversation, tokenizer: Tokenizer) -> lis
     if conversation.continue_final_message:
         final = conversation.messages[-1]["content"].strip()
         text = text[: text.rindex(final) + len(final)] if final in text else text
-    return encode_text(text, tokenizer, special=False)
+    return encode_text(text, tokenizer, limit, special=False)
 
 
 def allowed_tokens(asked: int | None, prompt: Sequence[int], limit: int, *, text: bool) -> int:

@@ -264,7 +264,7 @@ class Pod:
         self._check_model(ask.model)
 
         def tokenized() -> list[list[int]]:
-            return encode(ask, self.config.tokenizer)
+            return encode(ask, self.config.tokenizer, self.config.engine.max_model_len)
 
         def begin(prompts: list[list[int]]) -> None:
             config = self.config

@@ -140,6 +140,11 @@ class Tokenizer:
         return self._template is not None and self._template.reads_parts
 
     @cached_property
+    def longest_token(self) -> int:
+        """Characters of the longest token, as the vocabulary spells it: no token is more text."""
+        return max(map(len, self._backend.get_vocab(with_added_tokens=True)))
+
+    @cached_property
     def plain_words(self) -> PlainWords:
         """Words that are one token each wherever they stand (see `kvbench.text.words`)."""
         return find_plain_words(self)

@@ -52,6 +52,25 @@ def test_a_final_message_can_be_continued():
     assert tokenizer.decode(ids, skip_special_tokens=False).endswith("<|assistant|>so far")
 
 
+def test_a_text_that_cannot_fit_is_refused_before_it_is_encoded():
+    """Its tokens would take hundreds of times its size; vLLM's words, as 0.32.0 says them."""
+    tokenizer = Tokenizer.load(TOKENIZER)
+    most = 100 * tokenizer.longest_token
+    with pytest.raises(ApiError) as refused:
+        encode_text("a" * (most + 1), tokenizer, 100, special=True)
+    assert str(refused.value) == (
+        "This model's maximum context length is 100 tokens. However, your prompt contains "
+        f"{most + 1} characters (more than {most} characters, which is the upper bound for 100 "
+        "input tokens). Please reduce the length of the input prompt. "
+        f"(parameter=input_text, value={most + 1})"
+    )
+    user = Conversation([{"role": "user", "content": "a" * most}])
+    with pytest.raises(ApiError, match="which is the upper bound for 100 input tokens"):
+        encode_conversation(user, tokenizer, 100)
+    assert len(encode_text("a" * most, tokenizer, 100, special=True)) > 100
+    assert len(encode_text("a" * (most + 1), tokenizer, special=True)) > 100
+
+
 def test_half_of_a_character_is_refused():
     """JSON can carry it, a tokenizer cannot."""
     with pytest.raises(ApiError, match="TextEncodeInput"):
