@@ -16,7 +16,9 @@ orders out uses a fresh socket for each replay, and gives up on one when the nex
   the pod. A live number that the replay has already brought is skipped, if it is the same batch; if
   not, it is another engine's.
 - What no replay can bring is lost for good. Then the pod is forgotten, because a lost removal would
-  be believed for ever, and counts as degraded: what is known of it is true but not complete.
+  be believed for ever, and counts as degraded: what is known of it is true but not complete. It
+  stays so until its cache is cleared: no event says what is there, and a block that was stored in
+  a lost batch can be used for ever without a word, whatever becomes of those that are known.
 
 Trust: *cold* while nothing is known, *exact* while every batch since the pod's start, or since it
 last cleared its cache, was applied, *degraded* otherwise, and as long as a gap is open or a replay
@@ -56,6 +58,10 @@ class Trust:
 
 
 _MOST_RECENT = 1000  # batches that are recognised when they come again
+
+_MENDED = "until its cache is reset (POST /reset_prefix_cache) or it is restarted"
+_NO_SOCKET = "it has no replay socket (replay= of --pod)"
+_NOT_KEPT = "no replay brought them (buffer_steps in its --kv-events-config says how many it keeps)"
 
 _NOTHING = Trust("exact", "nothing was published yet")
 _EVERYTHING = Trust("exact", "every batch since the pod's start")
@@ -228,7 +234,7 @@ class EventFeed:
     def spoiled(self, reason: str) -> list[Order]:
         """Take note that a batch could not be read: what it said is lost."""
         self.lost += 1
-        self._trust = Trust("degraded", reason)
+        self._trust = Trust("degraded", f"{reason}; {_MENDED}")
         return [Forget(reason)]
 
     def cleared(self) -> None:
@@ -268,5 +274,6 @@ class EventFeed:
         self.lost += seq - self._next
         self._next = seq
         self._latest = None
-        self._trust = Trust("degraded", reason)
+        why = _NOT_KEPT if self._can_replay else _NO_SOCKET
+        self._trust = Trust("degraded", f"{reason} {_MENDED}: {why}")
         return [Forget(reason)]

@@ -64,7 +64,11 @@ def test_what_the_publisher_no_longer_keeps_is_lost_and_the_pod_degraded():
     assert feed.replayed(live(898)) == [Forget(lost), *apply(898)]
     assert feed.replayed(live(899)) == apply(899)
     assert feed.replayed(END) == apply(900)
-    assert feed.trust == Trust("degraded", lost)
+    assert feed.trust == Trust(
+        "degraded",
+        f"{lost} until its cache is reset (POST /reset_prefix_cache) or it is restarted: no replay "
+        "brought them (buffer_steps in its --kv-events-config says how many it keeps)",
+    )
     assert feed.lost == 898
 
 
@@ -90,6 +94,10 @@ def test_without_a_replay_socket_every_gap_is_a_loss():
     assert fed(feed, live(3), live(4)) == [Forget("batches 0 to 2 are lost"), *apply(3, 4)]
     assert fed(feed, live(6)) == [Forget("batches 5 to 5 are lost"), *apply(6)]
     assert feed.lost == 4
+    assert feed.trust.reason == (
+        "batches 5 to 5 are lost until its cache is reset (POST /reset_prefix_cache) or it is "
+        "restarted: it has no replay socket (replay= of --pod)"
+    )
 
 
 def test_a_cleared_cache_makes_a_degraded_pod_exact_again():
@@ -154,7 +162,10 @@ def test_a_batch_that_cannot_be_read_costs_the_trust():
     feed = EventFeed()
     fed(feed, live(0))
     assert feed.spoiled("not msgpack") == [Forget("not msgpack")]
-    assert feed.trust == Trust("degraded", "not msgpack")
+    assert feed.trust == Trust(
+        "degraded",
+        "not msgpack; until its cache is reset (POST /reset_prefix_cache) or it is restarted",
+    )
     assert fed(feed, live(1)) == apply(1)
 
 
