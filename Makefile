@@ -5,7 +5,8 @@ BIN := $(VENV)/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo up check fix test test-stack test-traces test-browser test-compose test-vllm gates claims bench ci clean
+# Always made anew: what it depends on is all of kvbench.
+.PHONY: build/compiled help install demo up check fix test test-stack test-traces test-browser test-compose test-vllm test-compiled gates claims bench ci clean
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +52,14 @@ test-traces: install ## The tests on real traces: TRACES=folder (the README says
 test-browser: install ## The report and Locust's web UI in a real Chromium (Debian: apt-get install chromium)
 	$(BIN)/pytest -m browser $(ARGS)
 
+build/compiled: install
+	rm -rf $@
+	HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 $(BIN)/pip install --quiet --no-deps --target $@ .
+	PYTHONPATH=$@ $(BIN)/python -P -c 'from kvbench.router import forward; assert forward.__file__.endswith(".so")'
+
+test-compiled: build/compiled ## The fast tests on the wheel whose busiest modules are compiled (Debian: gcc)
+	PYTHONPATH=$(CURDIR)/$< $(BIN)/pytest -n 2 --dist worksteal $(ARGS)
+
 gates: install ## kvbench held to gates of its own: hits and balance of its router, and what it adds
 	$(BIN)/python scripts/own_gates.py
 
@@ -64,6 +73,7 @@ bench: install ## What each part costs (PEERS=folder of routers, TRACES=folder o
 	$(BIN)/python scripts/bench_kvcache.py
 	$(BIN)/python scripts/bench_pod.py
 	$(BIN)/python scripts/bench_load.py
+	-$(MAKE) build/compiled # without a C compiler, one row less
 	$(BIN)/python scripts/bench_router.py --peers $(or $(PEERS),peers)
 	$(BIN)/python scripts/bench_index.py
 	$(BIN)/python scripts/bench_exporter.py

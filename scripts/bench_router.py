@@ -27,6 +27,7 @@ import uvloop
 
 NAMES = [
     "nginx",
+    "kvbench-compiled prefix_cost",
     "kvbench prefix_cost",
     "kvbench round_robin",
     "sglang-router cache_aware",

@@ -5,8 +5,9 @@ Peers come from PyPI, each into an environment of its own, outside this reposito
     python3 -m venv FOLDER/vllm-router   && FOLDER/vllm-router/bin/pip install vllm-router
     python3 -m venv FOLDER/sglang-router && FOLDER/sglang-router/bin/pip install sglang-router
 
-nginx is Debian's. What is not installed is left out, and said. CPU time and memory are those of the
-process and are read from /proc, so this runs on Linux.
+nginx is Debian's; kvbench's own busiest modules are compiled by `make build/compiled`. What is not
+installed is left out, and said. CPU time and memory are those of the process and are read from
+/proc, so this runs on Linux.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 KVBENCH = Path(sys.executable).with_name("kvbench")
+COMPILED = Path(__file__).parent.parent / "build" / "compiled"
 NGINX = """
 daemon off; master_process off; pid {folder}/pid; error_log {folder}/log crit;
 events {{ worker_connections 4096; }}
@@ -95,9 +97,10 @@ def command(name: str, port: int, pods: list[int], peers: Path, folder: str) -> 
     product, _, policy = name.partition(" ")
     urls = [f"http://127.0.0.1:{pod}" for pod in pods]
     ends = ["--host", "127.0.0.1", "--port", str(port)]
-    if product == "kvbench":
+    if product in {"kvbench", "kvbench-compiled"}:
         each = [part for url in urls for part in ("--pod", url)]
-        return [str(KVBENCH), "router", *ends, "--policy", policy, *each]
+        kvbench = KVBENCH if product == "kvbench" else COMPILED / "bin" / "kvbench"
+        return [str(kvbench), "router", *ends, "--policy", policy, *each]
     ends += ["--worker-urls", *urls, "--policy", policy]
     if product == "vllm-router":
         ends += ["--prometheus-port", str(free_port()), "--worker-startup-check-interval", "1"]
@@ -121,8 +124,9 @@ def start(name: str, pods: list[int], peers: Path, core: int | None = None) -> R
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores if core is None else {core})  # children inherit it
     quiet = subprocess.DEVNULL
+    compiled = {"PYTHONPATH": str(COMPILED)} if name.startswith("kvbench-compiled") else {}
     rival.process = subprocess.Popen(  # noqa: S603 - our own command line
-        words, stdout=quiet, stderr=quiet, stdin=quiet
+        words, stdout=quiet, stderr=quiet, stdin=quiet, env={**os.environ, **compiled}
     )
     os.sched_setaffinity(0, cores)
     body = b'{"model": "m", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}'
