@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import OrderedDict
-from itertools import takewhile
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -92,10 +91,21 @@ class Held:
         self.bound(self.capacity)
         return uses
 
-    def since(self, at: float) -> int:
-        """Return how many blocks were last asked for at that moment or later."""
-        young = takewhile(lambda run: run.at >= at, reversed(self._runs))
-        return sum(len(run.blocks) for run in young)
+    @property
+    def runs(self) -> int:
+        """In how many runs the blocks are."""
+        return len(self._runs)
+
+    def since(self, moments: Sequence[float]) -> list[int]:
+        """Return how many blocks were last asked for at each moment or later, the latest first."""
+        counts, count, runs = [], 0, reversed(self._runs)
+        run = next(runs, None)
+        for at in moments:
+            while run is not None and run.at >= at:
+                count += len(run.blocks)
+                run = next(runs, None)
+            counts.append(count)
+        return counts
 
     def _grow(self, run: _Run, blocks: Sequence[int]) -> _Run:
         """Add blocks behind a run; return the run that has them: that one, if it was a leaf."""

@@ -19,17 +19,19 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from kvbench.policies.decision import Outcome
 from kvbench.policies.prefixes import RoutedPrefixes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kvbench.policies.decision import Decision, Outcome, RouteRequest
+    from kvbench.policies.decision import Decision, RouteRequest
     from kvbench.policies.prefixes import PrefixSource
 
 _COARSE = 4
 _LONGEST_S = 120.0  # a promise whose request is never heard of again
 _GRACE_S = 2.0  # from the end of a request to its events
+_UNTOLD = Outcome()
 
 
 class Index(Protocol):
@@ -153,6 +155,8 @@ class IndexedPrefixes:
                 promises.drop(self._now)
         if come is None:  # not exact, so it was estimated
             self._estimate.finished(_coarse(request), decision, outcome)
+        else:  # it has ended; what it got says nothing of an estimate
+            self._estimate.finished(request, decision, _UNTOLD)
 
     def forget(self, pod: str) -> None:
         """Drop what was believed of `pod`."""

@@ -7,19 +7,29 @@ the least recently used of too many, or too old. Its keys are the router's own; 
 What is believed of a pod is kept as `kvbench.policies.held` keeps blocks: a prompt costs the same
 however long it is.
 
-The size of a pod's cache is not known here, so it is learned. A pod that delivers less than was
-believed has evicted the first block that is missing; so it holds no more than what was asked for
-between that block's last use and this one, which is counted. The bound goes half the way there if
-that is at least half of what is remembered, and down by 1 % if not: then the answer may mislead,
-for prompts that are computed side by side miss what they have in common, and pods cache in blocks
-larger than ours. A pod that delivers more than was believed still has what was forgotten, and the
-bound grows by that much; with each belief that holds it grows by 0.4 %. It matters where caches are
-tight: who takes a cache for larger than it is sends a prompt whose blocks are gone back to the pod
-that had them, each time; who knows that they are gone is free to send it where there is most room.
+The size of a pod's cache is not known here, so it is learned. Of a block that was believed, what
+was asked for between its last use and this one is counted, its *distance*: a pod that still has the
+block has room for more than that, and one that has not has room for no more. So each answer bounds
+the size, from below as far as the prompt was there (what is *proven*; there is always room for the
+whole prompt), and from above where it falls short: then so much is remembered from now on, and 3 %
+more, for pods forget in the order in which requests end; but half of what was at least, for no one
+answer is certain. Distances are taken when a prompt is sent; later on, what is asked for meanwhile
+would be among them.
+
+Not every shortfall is an eviction. What a request under way has asked for cannot have been evicted:
+it is being computed, and who is computed side by side with it misses it. And pods that cache in
+larger blocks than ours always miss a little. A shortfall against what is proven changes nothing but
+that 5 % less of that is taken for proven. Where more is delivered than was believed, what is
+remembered grows by as much; and by 0.4 % where a block was there that was about to be forgotten.
+
+The size matters where caches are tight: who takes a cache for larger than it is sends a prompt
+whose blocks are gone back to the pod that had them, each time; who knows that they are gone is free
+to send it where there is most room.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kvbench.policies.held import Held
@@ -31,6 +41,7 @@ if TYPE_CHECKING:
     from kvbench.policies.decision import Decision, Outcome, RouteRequest
 
 _UNDER_WAY = 4096  # most requests whose end is waited for
+_RUNS = 128  # where there are more, distances are taken of every second prompt, or every third, ...
 
 
 class PrefixSource(Protocol):
@@ -95,7 +106,7 @@ class RoutedPrefixes:
     def __init__(self, capacity: int = 32_768, ttl_s: float = 1800.0) -> None:
         self._capacity = capacity
         self._ttl_s = ttl_s
-        self._pods: dict[str, Held] = {}
+        self._pods: dict[str, _Pod] = {}
         self._under_way: dict[str, _Placement] = {}
 
     def matched_tokens(self, request: RouteRequest, pods: Sequence[str], now: float) -> list[int]:
@@ -110,8 +121,8 @@ class RoutedPrefixes:
         fresh = now - self._ttl_s
         return [
             0
-            if (held := self._pods.get(pod)) is None
-            else min(held.matched(blocks, fresh) * request.block_tokens, most)
+            if (known := self._pods.get(pod)) is None
+            else min(known.held.matched(blocks, fresh) * request.block_tokens, most)
             for pod in pods
         ]
 
@@ -119,14 +130,14 @@ class RoutedPrefixes:
         """Take the blocks of `request` for present on `pod`, and the most recently used there."""
         if not request.blocks:
             return
-        held = self._pods.get(pod)
-        if held is None:
-            held = self._pods[pod] = Held(self._capacity)
-        added = held.added
-        self._under_way[request.id] = _Placement(pod, held.touch(request.blocks, now), added)
+        known = self._pods.get(pod)
+        if known is None:
+            known = self._pods[pod] = _Pod(Held(self._capacity))
+        self._leave(request.id)  # it may have been tried before
+        self._under_way[request.id] = known.place(request.blocks, now)
         if len(self._under_way) > _UNDER_WAY:  # the end of some is never told
-            del self._under_way[next(iter(self._under_way))]
-        held.drop(now - self._ttl_s)
+            self._leave(next(iter(self._under_way)))
+        known.held.drop(now - self._ttl_s)
 
     def finished(self, request: RouteRequest, decision: Decision, outcome: Outcome) -> None:
         """Fit the remembered size of the pod's cache to what it delivered.
@@ -134,22 +145,30 @@ class RoutedPrefixes:
         Both sides are compared as shares of the prompt, for the tokens of a request may be
         estimated, and a share of 10 % and two blocks is left to the estimate.
         """
-        placement = self._under_way.pop(request.id, None)
-        held = self._pods.get(decision.pod)
-        if held is None or placement is None or placement.pod != decision.pod:
+        placement = self._leave(request.id)
+        pod = self._pods.get(decision.pod)
+        if pod is None or placement is None or placement.pod is not pod:
             return
         if outcome.cached_tokens is None or not outcome.prompt_tokens:
             return
         cached = outcome.cached_tokens * request.prompt_tokens / outcome.prompt_tokens
-        believed, size = decision.matched_tokens, request.block_tokens
+        believed, size, held = decision.matched_tokens, request.block_tokens, pod.held
+        last = min(int(cached), believed) // size - 1  # that was there
+        distance = placement.part(last).before + last if last >= 0 else 0
+        pod.proven = max(pod.proven, distance, len(request.blocks))
         if cached < 0.9 * believed - 2 * size:
-            most = placement.most(held, int(cached // size))
-            led = (held.size + most) // 2 if 2 * most >= held.size else held.size * 99 // 100
-            held.bound(max(led, 1))
+            pod.fell_short(placement, int(cached // size))
         elif believed < 0.9 * cached - 2 * size:
             held.bound(min(held.capacity + int((cached - believed) // size), self._capacity))
-        elif believed:
+        elif distance > 0.9 * held.capacity:
             held.bound(min(held.capacity + held.capacity // 256 + 1, self._capacity))
+
+    def _leave(self, identity: str) -> _Placement | None:
+        """Take leave of a request that was under way, if it was."""
+        placement = self._under_way.pop(identity, None)
+        if placement is not None:
+            placement.pod.leave(placement.at)
+        return placement
 
     def forget(self, pod: str) -> None:
         """Drop all that was believed of `pod`."""
@@ -157,31 +176,90 @@ class RoutedPrefixes:
 
     def size(self) -> int:
         """Return how many blocks are remembered, over all pods."""
-        return sum(held.size for held in self._pods.values())
+        return sum(pod.held.size for pod in self._pods.values())
+
+
+class _Part(NamedTuple):
+    """A part of a prompt that was believed there, all of it last asked for at one moment.
+
+    Attributes:
+        end: Blocks of the prompt up to its end.
+        before: Blocks that were asked for since, but for those of the prompt up to there: the
+            distance of the prompt's block number b (from 0) is this and b.
+        computing: Whether who asked for it was still under way.
+    """
+
+    end: int
+    before: int
+    computing: bool
+
+
+_UNKNOWN = _Part(0, 0, computing=True)
 
 
 class _Placement(NamedTuple):
     """What was believed of a prompt when it was sent to a pod.
 
     Attributes:
-        pod: Its name.
-        uses: Along the prompt, how many blocks from its first, and when the last of them had been
-            asked for before: later blocks never later.
-        added: Blocks that had been added to what was believed of the pod, until then.
+        pod: What is known of the pod.
+        at: When.
+        parts: Along the prompt, what was believed of it; none where no distances were taken.
     """
 
-    pod: str
-    uses: list[tuple[int, float]]
-    added: int
+    pod: _Pod
+    at: float
+    parts: list[_Part]
 
-    def most(self, held: Held, had: int) -> int:
-        """Return how many blocks the pod had at most, given how many it had of the prompt.
+    def part(self, block: int) -> _Part:
+        """Return the part that a block is in."""
+        return next((part for part in self.parts if part.end > block), _UNKNOWN)
 
-        They are those that were asked for since the first that is missing was; not counted what is
-        missing and what was added, both of which were put there later.
-        """
-        at = next((at for end, at in self.uses if end > had), None)
-        if at is None:
-            return held.size
-        missing = self.uses[-1][0] - had
-        return min(max(held.since(at) - missing - (held.added - self.added), 0), held.size)
+
+@dataclass(slots=True)
+class _Pod:
+    """What is known of a pod.
+
+    Attributes:
+        held: The blocks that it was sent.
+        proven: For how many blocks it has shown to have room.
+        under_way: Moments at which requests were placed that have not ended, and how many.
+        placed: Requests that it was sent.
+    """
+
+    held: Held
+    proven: int = 0
+    under_way: dict[float, int] = field(default_factory=dict)
+    placed: int = 0
+
+    def place(self, blocks: Sequence[int], now: float) -> _Placement:
+        """Take blocks for present, and the most recently used."""
+        held, before = self.held, self.held.added
+        uses = held.touch(blocks, now)
+        self.placed += 1
+        parts = []
+        if self.placed % (1 + held.runs // _RUNS) == 0:
+            new = held.added - before
+            since = held.since([at for _, at in uses])
+            parts = [
+                _Part(end, count - new - end, at in self.under_way)
+                for (end, at), count in zip(uses, since, strict=True)
+            ]
+        self.under_way[now] = self.under_way.get(now, 0) + 1
+        return _Placement(self, now, parts)
+
+    def leave(self, at: float) -> None:
+        """Take note that a request has ended that was placed at a moment."""
+        self.under_way[at] -= 1
+        if not self.under_way[at]:
+            del self.under_way[at]
+
+    def fell_short(self, placement: _Placement, had: int) -> None:
+        """Learn from a prompt of which only the first `had` blocks were there."""
+        part = placement.part(had)
+        if part.computing:
+            return
+        most = part.before + had
+        if most < self.proven:
+            self.proven = self.proven * 19 // 20
+        elif most < self.held.size:
+            self.held.bound(max(most + most // 32, self.held.size // 2, 1))

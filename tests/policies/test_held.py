@@ -46,7 +46,9 @@ def test_after_any_history_the_same_blocks_are_held_as_one_by_one(history, asked
         fresh = now // 2
         walked = takewhile(lambda block: stamps.get(block, -1) >= fresh, asked)  # noqa: B023
         assert held.matched(asked, fresh) == len(list(walked))
-        assert held.since(fresh) == sum(at >= fresh for at in stamps.values())
+        assert held.since([now, fresh]) == [
+            sum(at >= moment for at in stamps.values()) for moment in (now, fresh)
+        ]
 
 
 def test_a_use_says_how_much_of_it_was_there_and_since_when():

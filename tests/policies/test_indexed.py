@@ -110,9 +110,18 @@ def test_the_estimate_learns_only_where_it_was_used():
     for known, learned in ((Known(a=10), False), (Known(), True)):
         seen = []
         prefixes = IndexedPrefixes(known)
-        prefixes._estimate.finished = lambda *_args, seen=seen: seen.append(1)
+        prefixes._estimate.finished = lambda *args, seen=seen: seen.append(args[2].cached_tokens)
         prefixes.finished(request(), decided("a", 160), Outcome(1.0, 165, 0))
-        assert bool(seen) == learned
+        assert seen == ([0] if learned else [None])
+
+
+def test_the_estimate_waits_for_no_request_that_has_ended():
+    """Also where its answer says nothing of an estimate."""
+    prefixes = IndexedPrefixes(Known(a=10))
+    prefixes.placed(request(), "a", 0.0)
+    assert len(prefixes._estimate._under_way) == 1
+    prefixes.finished(request(), decided("a", 160), Outcome(1.0, 165, 160))
+    assert not prefixes._estimate._under_way
 
 
 def test_a_pod_that_lost_its_cache_has_made_no_promises():
