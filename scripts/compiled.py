@@ -24,8 +24,8 @@ MODULES = {
     "metrics": ("instruments",),
     "policies": ("held", "prefix_cost", "rates"),
     "router": (
-        "account", "breaker", "fleet", "forward", "heads", "intake", "membership", "responses",
-        "upstream", "usage",
+        "account", "breaker", "fleet", "forward", "heads", "intake", "keys", "membership", "models",
+        "responses", "upstream", "usage",
     ),
 }  # fmt: skip
 

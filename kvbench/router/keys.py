@@ -29,6 +29,7 @@ import msgspec
 import xxhash
 
 from kvbench.policies.decision import RouteRequest
+from kvbench.router.shapes import NAMED, PLAIN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,29 +45,6 @@ _MOST_KNOWN = 8192  # stretches; 700 bytes each
 _TYPICAL = 4.0  # bytes of English per token, until a pod has counted
 _MOST_MODELS = 256  # whose ratio is kept apart
 _WEIGHT = 0.05  # of a new count in the ratio
-
-
-class _Said(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """A message that is a role and a text."""
-
-    role: str
-    content: str
-
-
-class _Plain(msgspec.Struct, gc=False):
-    """A chat of such messages."""
-
-    messages: list[_Said]
-    model: str = ""
-    stream: bool = False
-    cache_salt: str | None = None
-    prompt_cache_key: str | None = None
-    user: str | None = None
-    tools: msgspec.Raw = msgspec.Raw()
-    system: msgspec.Raw = msgspec.Raw()
-
-
-_PLAIN = msgspec.json.Decoder(_Plain)
 _LONE = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
     rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
@@ -133,7 +111,7 @@ def read_prompt(body: bytes) -> Prompt:
         BodyError: It is not JSON, or no object; the message says where.
     """
     try:
-        plain = _PLAIN.decode(body)
+        plain = PLAIN.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _read_any(body)
     if plain.tools or plain.system:
@@ -180,14 +158,10 @@ def _read_any(body: bytes) -> Prompt:
     )
 
 
-class _Named(msgspec.Struct):
-    model: str = ""
-
-
 def read_model(body: bytes) -> str:
     """Return the model that a body asks for; "" if it asks for none, or is no JSON."""
     try:
-        return msgspec.json.decode(body, type=_Named).model
+        return NAMED.decode(body).model
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return ""
 
