@@ -144,7 +144,7 @@ class Connection(asyncio.Protocol):
         while data:
             if self._known is None:
                 key = self._key = split(data)
-                head = None if key is None else self._server.heads.get(key[0])
+                head = None if key is None else self._server.heads.get(key[0], key[1])
                 if head is None or key is None or key[1] > self._server.limits.max_body:
                     return data
                 self._known, self._missing = head, max(key[1], 0)

@@ -1,9 +1,9 @@
 """Requests' heads, understood once: clients send the same ones again and again.
 
 A head is kept under its own bytes, the digits of its length left out, so that a client that asks
-anew with another body is known. Only heads that a parser has accepted, in one piece, are kept; only
-those whose body has a plain length or that have none; at most a thousand of two kilobytes, then all
-are dropped and learned anew.
+anew with another body is known. Only heads that a parser has accepted, in one piece, are kept, line
+for line what it read and nothing before; only those whose body has a plain length or that have
+none; at most a thousand of two kilobytes of each kind, then all are dropped and learned anew.
 """
 
 from __future__ import annotations
@@ -61,25 +61,34 @@ class Head:
 
 
 class KnownHeads:
-    """The heads that a server has seen."""
+    """The heads that a server has seen, those of bodies with a length apart from all others."""
 
-    __slots__ = ("_heads",)
+    __slots__ = ("_bare", "_counted")
 
     def __init__(self) -> None:
-        self._heads: dict[bytes, Head] = {}
+        self._bare: dict[bytes, Head] = {}
+        self._counted: dict[bytes, Head] = {}
 
-    def get(self, key: bytes) -> Head | None:
-        """Return the head of that key, if it is known."""
-        return self._heads.get(key)
+    def get(self, key: bytes, length: int) -> Head | None:
+        """Return the head of that key, if it is known; `length` is its body's, -1 for none."""
+        return (self._bare if length < 0 else self._counted).get(key)
 
     def learn(self, key: bytes, head: Head, length: int) -> None:
-        """Keep a head whose body has `length` bytes, unless something else says where it ends."""
+        """Keep a head whose body has `length` bytes, unless something else says where it ends.
+
+        The key may begin with an empty line, or hold another head where lines end otherwise: it is
+        the head's if it has its first line, and as many lines.
+        """
         counted = b"content-length" in head.named
         if counted != (length >= 0) or not _OTHERWISE.isdisjoint(head.named):
             return
-        if len(self._heads) >= _MOST_HEADS:
-            self._heads.clear()
-        self._heads[key] = head
+        first = b"%b %b " % (head.method.encode("latin-1"), head.target)
+        if not key.startswith(first) or key.count(b"\n") != len(head.headers) + 2:
+            return
+        heads = self._counted if counted else self._bare
+        if len(heads) >= _MOST_HEADS:
+            heads.clear()
+        heads[key] = head
 
 
 def split(data: bytes) -> tuple[bytes, int, int] | None:

@@ -110,7 +110,7 @@ class Account:
         self._tokens = tokens
         self._meters = meters
         self._utc = utc
-        self._open: dict[str, Record] = {}  # whose requests are under way
+        self._open: dict[int, Record] = {}  # whose requests are under way; clients may repeat an id
         self._shadows: dict[str, tuple[str, Shadow]] = {}
         self.journal = journal
         self.rates = Rates()
@@ -136,7 +136,7 @@ class Account:
         names = [pod.name for pod in pods] if ledger.streams or self._shadows else []
         held = self._index.again(request.hashes, size, names) if size else {}
         chosen = next(pod for pod in pods if pod.name == decision.pod)
-        record = self._open[request.id] = Record(
+        record = self._open[id(decision)] = Record(
             request.id,
             self._utc(),
             request.model,
@@ -166,7 +166,7 @@ class Account:
         """Take note of what became of a request."""
         if self._shadows:
             self._count_shadows(request, now, served=outcome.served)
-        record = self._open.pop(request.id, None)
+        record = self._open.pop(id(decision), None)
         if record is None:
             return
         record.ttft_s = outcome.ttft_s

@@ -40,7 +40,7 @@ _BOUNDS = {"limit": (1, 1000), "since": (0, 10**15 - 1)}
 
 def is_page(path: str) -> bool:
     """Return whether the router answers a path itself, and no pod does."""
-    return path.split("/", 2)[1] in _PAGES
+    return path.partition("/")[2].partition("/")[0] in _PAGES  # "*" is a path too
 
 
 class Pages:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from wire import scene
 
@@ -94,6 +95,36 @@ def echo(exchange: Exchange) -> None:
         request.body.decode("latin-1"),
     ]
     exchange.respond(200, json.dumps(seen).encode())
+
+
+FRAGMENTS = st.sampled_from([
+    b"\r\n", b"\r\n\r\n", b"\n", b"GET /a HTTP/1.1\r\n", b"POST /b HTTP/1.1\r\n",
+    b"GET /c HTTP/1.0\r\n", b"GET /d HTTP/1.1\nhost: h\n\n", b"name: one\r\n two\r\n",
+    b"GET /e HTTP/1.1\r\nhost: h\r\n\r\n", b"host: h\r\n", b"content-length: 3\r\n",
+    b"content-length: \r\n", b"Content-Length:3 \r\n", b"content-length: 3\r\n\r\nabc",
+    b"transfer-encoding: chunked\r\n", b"\r\nabc", b"abc", b"0\r\n\r\n",
+])  # fmt: skip
+COUNTED = b"POST /b HTTP/1.1\r\ncontent-length: %b\r\n\r\n"
+
+
+@given(st.lists(st.lists(FRAGMENTS, max_size=6).map(b"".join), min_size=2, max_size=6))
+@example([b"\r\n\r\nGET /a HTTP/1.1\r\nkey: k\r\n\r\n", b"\r\n\r\n"])
+@example([COUNTED % b"3" + b"abc", COUNTED % b""])
+def test_what_other_clients_sent_before_changes_no_answer(clients):
+    """Heads are known from one client to the next: none may be taken for another's."""
+
+    def heard(server: Server, data: bytes) -> tuple[bytes, bool]:
+        transport, connection = FakeTransport(), Connection(server)
+        connection.connection_made(transport)
+        connection.data_received(data)
+        return re.sub(rb"date: [^\r]*", b"", transport.written), transport.closed
+
+    async def case() -> None:
+        server = Server(echo, LIMITS, "test")
+        for data in clients:
+            assert heard(server, data) == heard(Server(echo, LIMITS, "test"), data)
+
+    asyncio.run(case())
 
 
 def talk(pieces: list[bytes], handler=echo) -> FakeTransport:

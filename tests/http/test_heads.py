@@ -48,16 +48,38 @@ def test_what_is_no_whole_short_head_has_no_key(data, expected):
 def test_only_a_body_that_can_be_counted_off_makes_a_head_known(headers, length, known):
     """Everything else is parsed each time."""
     heads, head = KnownHeads(), Head("POST", b"/", headers)
+    key = b"POST / HTTP/1.1\r\n" + b"name: \r\n" * len(headers) + b"\r\n"
 
-    heads.learn(b"key", head, length)
+    heads.learn(key, head, length)
 
-    assert heads.get(b"key") is (head if known else None)
+    assert heads.get(key, length) is (head if known else None)
+    assert heads.get(key, -1 if length >= 0 else 0) is None
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        pytest.param(b"\r\n\r\n", id="empty lines before it"),
+        pytest.param(b"\r\n\r\nGET /a HTTP/1.1\r\nhost: h\r\n\r\n", id="and it"),
+        pytest.param(b"GET /a HTTP/1.1\r\n\r\n", id="less than it"),
+        pytest.param(b"GET /a HTTP/1.1\nhost: h\n\nGET /b HTTP/1.1\r\n\r\n", id="two heads"),
+        pytest.param(b"GET /b HTTP/1.1\r\nhost: h\r\n\r\n", id="another's first line"),
+    ],
+)
+def test_a_key_that_is_not_line_for_line_what_was_read_makes_no_head_known(key):
+    """Another client that sends those bytes would be answered as if it had sent that head."""
+    heads = KnownHeads()
+
+    heads.learn(key, Head("GET", b"/a", [(b"host", b"h")]), -1)
+
+    assert heads.get(key, -1) is None
 
 
 def test_there_is_a_bound_on_heads_that_are_kept():
     """A client that varies its heads costs time, not memory."""
     heads = KnownHeads()
     for number in range(5000):
-        heads.learn(b"%d" % number, Head("GET", b"/", []), -1)
+        heads.learn(b"GET /%d HTTP/1.1\r\n\r\n" % number, Head("GET", b"/%d" % number, []), -1)
 
-    assert sum(heads.get(b"%d" % number) is not None for number in range(5000)) <= 1024
+    kept = [heads.get(b"GET /%d HTTP/1.1\r\n\r\n" % number, -1) for number in range(5000)]
+    assert 1 <= sum(head is not None for head in kept) <= 1024

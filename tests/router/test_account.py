@@ -93,6 +93,16 @@ def test_regret_is_the_expected_time_given_away():
     assert desk.value("regret_seconds_sum", policy="p") == pytest.approx(0.6)
 
 
+def test_requests_under_way_with_the_same_id_have_an_outcome_each():
+    """It is the client that chooses the id."""
+    desk = Desk()
+    first, second = desk.decide(predicted=40), desk.decide(predicted=36)
+    desk.finish(*first, cached=40)
+    desk.finish(*second, cached=32)
+    entries = desk.account.journal.since(0, 9)
+    assert [(one.predicted_tokens, one.cached_tokens) for one in entries] == [(40, 40), (36, 32)]
+
+
 def test_without_the_true_state_of_every_pod_there_is_no_regret():
     """One of them is degraded."""
     desk = Desk()

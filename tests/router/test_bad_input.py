@@ -219,7 +219,9 @@ HEADERS = st.dictionaries(
     max_size=4,
 )  # fmt: skip
 TARGETS = st.one_of(
-    st.sampled_from([*PROMPTS, *OTHERS, "/health", "/pods", "/metrics", "/sleep", "/decisions"]),
+    st.sampled_from(
+        [*PROMPTS, *OTHERS, "*", "/health", "/pods", "/metrics", "/sleep", "/decisions"]
+    ),
     st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=20).map("/{}".format),
 )
 METHODS = st.sampled_from(["GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"])
