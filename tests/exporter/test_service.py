@@ -103,7 +103,8 @@ async def test_what_a_cache_is_made_of_and_why_it_was_filled():
         first = prompt(1, 64)
         await complete(a, first)  # four blocks, cold
         # Heard before the other pod's: which comes first decides who was cold.
-        await until(lambda: shown(exporter)[metrics.RESIDENT_TOKENS.name][names[0],] == 4 * SIZE)
+        resident = metrics.RESIDENT_TOKENS.name
+        await until(lambda: shown(exporter).get(resident, {}).get((names[0],)) == 4 * SIZE)
         await complete(b, first)  # the same four: another pod has them
         await complete(a, [*first, *prompt(2, 33)])  # hits four, stores two
         await complete(a, [*first, *prompt(3, 33)])  # and branches there
