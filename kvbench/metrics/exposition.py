@@ -27,7 +27,7 @@ from kvbench.metrics import engines
 from kvbench.metrics.engines import QUANTITIES, engine_of, spellings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from kvbench.metrics.engines import Quantity
 
@@ -50,21 +50,18 @@ def _wire_names() -> dict[bytes, str]:
     return names
 
 
+def _samples(names: Iterable[bytes]) -> re.Pattern[bytes]:
+    """Return what finds the samples of these names: name, labels, value."""
+    known = b"|".join(sorted(names, reverse=True))
+    return re.compile(rb"^(" + known + rb")(?:\{(.*)\})?[ \t]+(\S+)", re.MULTILINE)
+
+
 _NAMES = _wire_names()
-_SAMPLE = re.compile(
-    rb"^(" + b"|".join(sorted(_NAMES, reverse=True)) + rb")(?:\{(.*)\})?[ \t]+(\S+)",
-    re.MULTILINE,
-)
-_UNDER_WAY = re.compile(
-    rb"^(?:"
-    + b"|".join(
-        wire.encode()
-        for quantity in (engines.RUNNING, engines.WAITING)
-        for name in quantity.names
-        for wire in spellings(name)
-    )
-    + rb")(?:\{(.*)\})?[ \t]+(\S+)",
-    re.MULTILINE,
+_SAMPLE = _samples(_NAMES)
+_UNDER_WAY = _samples(
+    wire
+    for wire, name in _NAMES.items()
+    if name in engines.RUNNING.names or name in engines.WAITING.names
 )
 _DECLARED = re.compile(rb"^# TYPE (\S+) \S+", re.MULTILINE)
 _LABEL = re.compile(rb'([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"')
@@ -250,7 +247,7 @@ def under_way(exposition: bytes) -> float | None:
     It is what `read` would say, and takes a quarter of the time: routers ask every second.
     """
     told = None
-    for labels, text in _UNDER_WAY.findall(exposition):
+    for _, labels, text in _UNDER_WAY.findall(exposition):
         with contextlib.suppress(ValueError):
             value = float(text)
             if math.isfinite(value) and _counts(_labels(labels)):

@@ -73,6 +73,11 @@ class Pod:
         """Requests sent to it and not yet ended."""
         return self.state.in_flight - self.others_in_flight
 
+    @property
+    def own_prefill_tokens(self) -> int:
+        """Uncached prompt tokens that this router has in flight there."""
+        return self.state.in_flight_prefill_tokens - self.others_prefill_tokens
+
     def lay(self, in_flight: int, prefill_tokens: int) -> None:
         """Replace what others have under way there."""
         self.state.in_flight += in_flight - self.others_in_flight
@@ -228,8 +233,7 @@ class Membership:
                 "healthy": pod.name in offered
                 or (pod.draining and (pod.trouble is None or pod.allows(now))),
                 "in_flight": pod.own_in_flight,
-                "in_flight_prefill_tokens": pod.state.in_flight_prefill_tokens
-                - pod.others_prefill_tokens,
+                "in_flight_prefill_tokens": pod.own_prefill_tokens,
                 "others_in_flight": pod.others_in_flight,
                 "requests": pod.requests,
                 "draining": pod.draining,

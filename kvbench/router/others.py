@@ -43,9 +43,8 @@ class Others:
         """Take in how many requests a pod has by its own account; None if it does not say."""
         own = pod.own_in_flight
         if own:
-            waiting = pod.state.in_flight_prefill_tokens - pod.others_prefill_tokens
             self._requests = _FADE * self._requests + own
-            self._tokens = _FADE * self._tokens + waiting
+            self._tokens = _FADE * self._tokens + pod.own_prefill_tokens
         ours = mark + pod.requests
         beyond = 0.0 if told is None else min(max(told - ours, 0.0), _MOST)
         believed = self._believed.get(pod.name, 0.0)
