@@ -8,6 +8,8 @@ Rules:
   connection that turns out to be closed costs a new connection to the same pod, and no blame.
 - An answer of 503 or 429 is passed on only if no other pod is offered: who says so has done nothing
   yet. It would also be the pod with the least to do, and draw all traffic.
+- A 4xx of a pod that has given several in a row is not passed on before another pod has been asked:
+  what that one says of the same prompt tells whether the client errs, or the first pod.
 - At most four pods are sent a request, for it may be what kills them. Those that could not even be
   connected to do not count.
 - After that byte nothing is repeated. A pod that breaks off has its client cut off too, for only so
@@ -84,10 +86,10 @@ class Forwarding:
     """
 
     __slots__ = (
-        "_among", "_arrived", "_connecting", "_dechunk", "_decision", "_exchange", "_first_piece",
-        "_fleet", "_keep_alive", "_lease", "_pod", "_policy", "_prompt", "_request", "_sent",
-        "_spent", "_status", "_tried", "_troubles", "_unsent",
-        "_upstream", "_usage", "deadline", "on_end",
+        "_among", "_arrived", "_connecting", "_dechunk", "_decision", "_doubted", "_exchange",
+        "_first_piece", "_fleet", "_keep_alive", "_lease", "_pod", "_policy", "_prompt", "_request",
+        "_sent", "_spent", "_status", "_tried", "_troubles", "_unsent", "_upstream", "_usage",
+        "deadline", "on_end",
     )  # fmt: skip
 
     def __init__(
@@ -111,6 +113,7 @@ class Forwarding:
         self._tried: tuple[str, ...] = ()
         self._spent = 0  # pods that have been sent the request in vain
         self._troubles: tuple[str, ...] = ()
+        self._doubted: tuple[Pod, ...] = ()  # whose 4xx others are to confirm
         self._decision: Decision
         self._pod: Pod | None = None
         self._lease: Lease | None = None
@@ -216,6 +219,15 @@ class Forwarding:
             self._drop()
             self.failed("unavailable", f"answered {status}")
             return
+        if self._doubtful(pod, status):
+            self._drop()
+            self._doubted = (*self._doubted, pod)
+            self._spent += 1
+            self._elsewhere(pod, f"answered {status}")
+            return
+        if _well(status):
+            for other in self._doubted:
+                fleet.membership.judged(other, pod.name, status, fleet.clock.now())
         if 300 <= status < 400:
             head = stay(head, pod.address)
         request = self._exchange.request
@@ -233,6 +245,11 @@ class Forwarding:
         self._unsent = response_head(
             head, length, ours, keep_alive=self._keep_alive, dechunk=self._dechunk
         )
+
+    def _doubtful(self, pod: Pod, status: int) -> bool:
+        """Return whether another pod is to be asked what it thinks of a prompt."""
+        refused = self._prompt is not None and status >= 400 and _well(status)
+        return refused and self._fleet.membership.doubts(pod) and self._another(pod)
 
     def _another(self, pod: Pod) -> bool:
         """Return whether another pod could be asked."""
@@ -271,7 +288,7 @@ class Forwarding:
                 fleet.membership.succeeded(pod)
         elif _well(status):
             if self._prompt is not None:
-                fleet.membership.refused(pod, status, fleet.clock.now(), self._among)
+                fleet.membership.refused(pod)
         else:
             fleet.membership.failed(pod, f"answered {status}", fleet.clock.now())
         self._end(f"{status // 100}xx", self._outcome())
@@ -295,6 +312,10 @@ class Forwarding:
             self._end("cut", Outcome())
             self._exchange.abort(reset=True)
             return
+        self._elsewhere(pod, why)
+
+    def _elsewhere(self, pod: Pod, why: str) -> None:
+        """Try another pod."""
         self._tried = (*self._tried, pod.name)
         self._troubles = (*self._troubles, f"{pod.name} {why}")
         self._leave(Outcome())

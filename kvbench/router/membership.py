@@ -6,9 +6,10 @@ Rules:
   been probed yet is taken to be up.
 - A refused connection is believed at once, for nobody listens; other failed probes three in a row,
   for a busy pod answers late. A successful probe takes everything back, the breaker included.
-- A pod that has answered twenty prompts in a row with 4xx fails from then on, while there is
-  another: its key, model or template is wrong. Refusing takes no time, so it would look the least
-  loaded and draw most of the traffic. Clients that err do so beside others that do not, or on all.
+- An answer of 4xx is the client's fault, however many there are, until another pod has answered
+  the same prompt: then the first has failed, for its key, model or template is wrong. Refusing takes
+  no time, so such a pod would look the least loaded and draw most of the traffic. After five in a
+  row a pod is doubted so, and trusted again once another has refused what it refused.
 - A pod that is drained is offered nothing new, whatever its state; what it has under way ends.
 - If that leaves nobody, pods whose last probe succeeded are offered whatever their breaker says:
   requests that every pod answers with 500 must not close the house to all others.
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable
 
 _FAILED_PROBES = 3
-_REFUSALS = 20
+_REFUSALS = 5
 
 
 @dataclass(slots=True)
@@ -44,7 +45,7 @@ class Pod:
         requests: Sent to it so far.
         draining: Whether it is to get no more.
         breaker: Its breaker.
-        refusals: Prompts in a row that it answered with 4xx.
+        refusals: Prompts in a row that it answered with 4xx, and no other pod has been asked.
         probes_failed: Probes in a row that failed; None before the first.
         down: Whether probes have found it down.
         trouble: The last failure in words, None while all is well.
@@ -188,17 +189,22 @@ class Membership:
         if pod.trouble is not None:
             self._recovered(pod)
 
-    def refused(
-        self, pod: Pod, status: int, now: float, among: Container[str] | None = None
-    ) -> None:
-        """Take note that `pod` has answered a prompt with 4xx, as those in `among` might have."""
+    def refused(self, pod: Pod) -> None:
+        """Take note that `pod` has answered a prompt with 4xx."""
         pod.refusals += 1
-        if pod.refusals >= _REFUSALS and self.offered(now, (pod.name,), among):
-            self.failed(
-                pod, f"answered {_REFUSALS} prompts in a row with 4xx, {status} the last", now
-            )
-        elif pod.trouble is not None:
+        if pod.trouble is not None:
             self._recovered(pod)
+
+    def doubts(self, pod: Pod) -> bool:
+        """Return whether another pod should be asked before another 4xx of `pod` is believed."""
+        return pod.refusals >= _REFUSALS
+
+    def judged(self, pod: Pod, other: str, status: int, now: float) -> None:
+        """Take note of what another pod has answered to a prompt that `pod` answered with 4xx."""
+        if status < 400:
+            self.failed(pod, f"refuses prompts with 4xx that {other} answers", now)
+        else:
+            pod.refusals = 0
 
     def _recovered(self, pod: Pod) -> None:
         """Take everything back."""

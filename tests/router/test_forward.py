@@ -435,8 +435,48 @@ def test_a_pod_that_refuses_all_prompts_draws_no_traffic():
         async with House(refuses, fine, fine, policy="round_robin") as house:
             statuses = [(await ask(house.url, "POST", CHAT, chat("hi"))).status for _ in range(99)]
 
-            assert statuses.count(401) == 22
-            assert statuses[66:] == [200] * 33
+            assert statuses.count(401) == 5
+            assert statuses[15:] == [200] * 84
+            assert len(house.pods[0].calls) == 5 + 3
+            trouble = house.router.fleet.membership.pods[house.pods[0].name].trouble
+            assert trouble is not None
+            assert trouble.startswith("refuses prompts with 4xx that ")
+
+    run(case)
+
+
+@pytest.mark.parametrize("policy", ["least_load", "session", "prefix_cost"])
+def test_a_burst_of_wrong_prompts_leaves_every_pod_on_offer(policy):
+    """Whatever one client does wrong, and however often, no other is sent away for it."""
+
+    async def case():
+        async def judges(call):
+            await call.answer(b"{}", 422 if b"wrong" in call.body else 200)
+
+        async with House(judges, judges, judges, policy=policy) as house:
+            for _ in range(60):
+                reply = await ask(house.url, "POST", CHAT, chat("wrong", user="u"))
+                assert reply.status == 422
+            for pod in house.router.fleet.membership.pods.values():
+                assert (pod.trouble, pod.breaker.failures) == (None, 0)
+            asked = sum(len(pod.calls) for pod in house.pods)
+            assert 60 < asked <= 60 + 60 // 5  # now and then another pod is asked, too
+
+    run(case)
+
+
+def test_a_refusal_that_nobody_else_can_judge_is_passed_on():
+    """Whatever the only pod says, and however often, is its word."""
+
+    async def case():
+        async def refuses(call):
+            await call.answer(b"no", 404)
+
+        async with House(refuses) as house:
+            replies = [await ask(house.url, "POST", CHAT, chat("hi")) for _ in range(20)]
+
+            assert {(reply.status, reply.body) for reply in replies} == {(404, b"no")}
+            assert len(house.pods[0].calls) == 20
 
     run(case)
 

@@ -42,34 +42,27 @@ def test_a_pod_that_fails_thrice_is_left_alone_and_tried_after_a_second():
     assert (pod.trouble, names(membership, 10.5)) == (None, "ab")
 
 
-def test_a_pod_that_refuses_twenty_prompts_in_a_row_is_left_alone_while_there_is_another():
-    """One that is answered in between begins the count anew; a trial that is refused too ends."""
+def test_a_pod_is_doubted_after_five_refusals_in_a_row_and_judged_by_another():
+    """Nothing but what another pod says of the same prompt makes a 4xx a failure."""
     membership = members("a", "b")
     pod = membership.pods["a:1"]
-    for _ in range(19):
-        membership.refused(pod, 400, now=10.0)
-    membership.succeeded(pod)
-    for _ in range(21):
-        membership.refused(pod, 401, now=10.0)
-    assert names(membership, 10.0) == "ab"
-    membership.refused(pod, 401, now=10.0)
-    assert names(membership, 10.0) == "b"
-    assert pod.trouble == "answered 20 prompts in a row with 4xx, 401 the last"
-    assert names(membership, 11.0) == "ab"
-    membership.answered(pod)
-    membership.refused(pod, 401, now=11.0)
-    assert names(membership, 12.5) == "b"
-    membership.succeeded(pod)
-    assert names(membership, 12.5) == "ab"
+    for _ in range(4):
+        membership.refused(pod)
+    assert not membership.doubts(pod)
+    membership.refused(pod)
+    assert membership.doubts(pod)
+    membership.judged(pod, "b:1", 400, now=10.0)
+    assert (membership.doubts(pod), pod.trouble) == (False, None)
 
-
-def test_the_only_pod_is_not_left_alone_for_what_it_refuses():
-    """Nobody else could answer: its word holds, also for a model that only it serves."""
-    membership = members("a", "b")
-    pod = membership.pods["a:1"]
-    for _ in range(30):
-        membership.refused(pod, 400, now=10.0, among={"a:1"})
-    assert names(membership, 10.0) == "ab"
+    for _ in range(100):
+        membership.refused(pod)
+    assert (names(membership, 10.0), pod.trouble) == ("ab", None)
+    for _ in range(3):
+        membership.judged(pod, "b:1", 200, now=10.0)
+    assert (names(membership, 10.0), names(membership, 11.0)) == ("b", "ab")
+    assert pod.trouble == "refuses prompts with 4xx that b:1 answers"
+    membership.succeeded(pod)
+    assert (membership.doubts(pod), names(membership, 11.0)) == (False, "ab")
 
 
 def test_a_refused_probe_is_believed_at_once_and_others_after_three():
