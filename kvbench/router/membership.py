@@ -7,9 +7,9 @@ Rules:
 - A refused connection is believed at once, for nobody listens; other failed probes three in a row,
   for a busy pod answers late. A successful probe takes everything back, the breaker included.
 - An answer of 4xx is the client's fault, however many there are, until another pod has answered
-  the same prompt: then the first has failed, for its key, model or template is wrong. Refusing takes
-  no time, so such a pod would look the least loaded and draw most of the traffic. After five in a
-  row a pod is doubted so, and trusted again once another has refused what it refused.
+  the same prompt: then the first has failed, for its key, model or template is wrong. Refusing
+  takes no time, so such a pod would look the least loaded and draw most of the traffic. A pod is
+  doubted so after five in a row, and trusted again once another has refused what it refused.
 - A pod that is drained is offered nothing new, whatever its state; what it has under way ends.
 - If that leaves nobody, pods whose last probe succeeded are offered whatever their breaker says:
   requests that every pod answers with 500 must not close the house to all others.
