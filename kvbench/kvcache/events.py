@@ -39,6 +39,8 @@ Form: TypeAlias = Literal["array", "map"]
 END_OF_REPLAY = -1
 
 _GPU = {None, *map("".join, product("Gg", "Pp", "Uu"))}
+_WHOLE_CONTEXT = {"full_attention", "mla_attention", "sink_full_attention"}
+_UNSAID = {None, "unknown"}
 
 
 class EventFormatError(TargetError):
@@ -77,9 +79,14 @@ class BlockStored(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag=T
 
     @property
     def counts(self) -> bool:
-        """Whether these blocks are in GPU memory and stand for the whole context before them."""
+        """Whether these blocks are in GPU memory and stand for the whole context before them.
+
+        Where the kind of attention is not said, those of the first group are taken to.
+        """
+        if not in_gpu(self.medium):
+            return False
         kind = self.kv_cache_spec_kind
-        return in_gpu(self.medium) and (kind is None or "full" in kind or "mla" in kind)
+        return kind in _WHOLE_CONTEXT or (kind in _UNSAID and not self.group_idx)
 
 
 class BlockRemoved(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag=True):
@@ -305,17 +312,21 @@ def _stored(raw: Mapping[str, object]) -> BlockStored:
 
 
 def _check(event: BlockStored) -> None:
-    """Refuse blocks and tokens that do not fit together."""
+    """Refuse blocks and tokens that do not fit together, where blocks are known by their tokens.
+
+    Of others names alone matter, and engines are free with the rest: they name the blocks that a
+    sliding window has kept beside the tokens of all, and offloaded ones without any.
+    """
     tokens, blocks = len(event.token_ids), len(event.block_hashes)
     extra = event.extra_keys
-    if extra is not None and len(extra) != blocks:
-        raise EventFormatError(f"KV events: extra_keys: expected one entry for each of {blocks}")
-    if event.block_size > 0 and tokens == blocks * event.block_size:
+    fits = event.block_size > 0 and tokens == blocks * event.block_size
+    if (fits and (extra is None or len(extra) == blocks)) or not event.counts:
         return
-    if tokens or in_gpu(event.medium):  # an offloaded block is announced by its name alone
-        raise EventFormatError(
-            f"KV events: expected {blocks} blocks of {event.block_size} tokens, got {tokens} tokens"
-        )
+    if fits:
+        raise EventFormatError(f"KV events: extra_keys: expected one entry for each of {blocks}")
+    raise EventFormatError(
+        f"KV events: expected {blocks} blocks of {event.block_size} tokens, got {tokens} tokens"
+    )
 
 
 def _hash(value: object) -> EngineHash:

@@ -16,6 +16,8 @@ Rules:
   skipped. A block is held if it is in GPU memory. What lies in a lower tier (CPU memory, a disk) is
   kept apart, medium by medium: an engine that offloads announces the lower copy of a block, by name
   alone, before it evicts the upper one. `match` counts lower tiers where it is told to.
+- Blocks smaller than the index's are parts of blocks, by which some engines find a prompt's end
+  again; they are skipped.
 - Whether what is known is complete is for `kvbench.kvcache.feed` to say.
 
 A (block, pod) pair takes 32 bytes for the alias and as much for the key, plus two dictionary slots:
@@ -51,6 +53,21 @@ MOST_PARKED = 65_536
 """Blocks without a known parent that are kept per pod."""
 
 _ALIAS_BITS = (1 << 60) - 1
+
+
+class LargerBlocksError(EventFormatError):
+    """A pod stores larger blocks than the index has: what it had told before were parts of them.
+
+    Attributes:
+        size: Tokens of the larger ones.
+    """
+
+    def __init__(self, pod: str, expected: int, size: int) -> None:
+        super().__init__(
+            f"{pod}: expected blocks of {expected} tokens, got {size}",
+            hint="give the router the pods' --block-size",
+        )
+        self.size = size
 
 
 class IndexObserver(Protocol):
@@ -246,8 +263,8 @@ class BlockIndex:
             Whether the batch cleared the pod's cache: what is known of it is complete again.
 
         Raises:
-            EventFormatError: The pod's blocks are of another size than the index's, or a token id
-                does not fit into 32 bits.
+            LargerBlocksError: The pod's blocks are larger than the index's.
+            EventFormatError: A token id does not fit into 32 bits.
         """
         self.add(pod)
         known, cleared = self._pods[pod], False
@@ -296,16 +313,14 @@ class BlockIndex:
             if not in_gpu(event.medium) and event.group_idx in {None, known.group}:
                 self._sink(known, event.medium or "", aliases)
             return
-        if event.block_size != self.block_size:
-            raise EventFormatError(
-                f"{known.name}: expected blocks of {self.block_size} tokens, "
-                f"got {event.block_size}",
-                hint="give the router the pods' --block-size",
-            )
         if known.group is None:
             known.group = event.group_idx
         elif event.group_idx is not None and event.group_idx != known.group:
             return
+        if event.block_size < self.block_size:
+            return
+        if event.block_size > self.block_size:
+            raise LargerBlocksError(known.name, self.block_size, event.block_size)
         parent = None if event.parent_block_hash is None else _alias(event.parent_block_hash)
         above = ROOT if parent is None else known.aliases.get(parent)
         if self._observer is not None and parent is not None and above is not None:

@@ -6,7 +6,8 @@ feed's orders are carried out, but for replays, which take a socket and are hand
 
 Rules:
 
-- The size of a pod's blocks is what its first event says. Pods of one size share an index.
+- The size of a pod's blocks is what its first event says, until one says more: what was smaller
+  were parts of blocks. Pods of one size share an index.
 - A pod is trusted as far as its least trusted rank.
 - A pod of several ranks is expected to reuse what a rank holds on average, for it chooses the rank
   by load, not by prefix.
@@ -26,7 +27,7 @@ from kvbench.kvcache.events import (
     decode_frames,
 )
 from kvbench.kvcache.feed import LEVELS, Apply, EventFeed, Replay, Trust
-from kvbench.kvcache.index import BlockIndex, IndexObserver
+from kvbench.kvcache.index import BlockIndex, IndexObserver, LargerBlocksError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -272,6 +273,10 @@ class Ledger:
                 cleared = index.apply(stream.name, batch)
             else:
                 cleared = any(isinstance(event, AllBlocksCleared) for event in batch.events)
+        except LargerBlocksError as larger:
+            self._forget(stream, empty=False)
+            stream.index = self._index_of(larger.size)
+            return self._apply(stream, payload)
         except EventFormatError as error:
             return self._spoil(stream, error)
         stream.batches += 1
@@ -291,9 +296,12 @@ class Ledger:
         """Return the index of the blocks that a batch stores, None if it stores none."""
         for event in batch.events:
             if isinstance(event, BlockStored) and event.counts:
-                size = event.block_size
-                return self._indexes.setdefault(size, BlockIndex(size, self.observer))
+                return self._index_of(event.block_size)
         return None
+
+    def _index_of(self, size: int) -> BlockIndex:
+        """Return the index of blocks of that size."""
+        return self._indexes.setdefault(size, BlockIndex(size, self.observer))
 
     def _spoil(self, stream: Stream, error: EventFormatError) -> list[Replay]:
         """Give a stream up until it is known anew."""

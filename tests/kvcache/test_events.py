@@ -255,6 +255,35 @@ def test_no_bytes_crash_the_decoder(payload, data):
         assert isinstance(decode_batch(bytes(broken)), EventBatch)
 
 
+@pytest.mark.parametrize(
+    ("fields", "counts"),
+    [
+        ({}, True),
+        ({"group_idx": 0, "kv_cache_spec_kind": "unknown"}, True),
+        ({"group_idx": 3, "kv_cache_spec_kind": "full_attention"}, True),
+        ({"group_idx": 1, "kv_cache_spec_kind": "mla_attention"}, True),
+        ({"group_idx": 1, "kv_cache_spec_kind": "sink_full_attention"}, True),
+        ({"group_idx": 1}, False),
+        ({"group_idx": 1, "kv_cache_spec_kind": "unknown"}, False),
+        ({"group_idx": 0, "kv_cache_spec_kind": "sliding_window_mla"}, False),
+        ({"group_idx": 0, "kv_cache_spec_kind": "mamba"}, False),
+        ({"group_idx": 0, "kv_cache_spec_kind": "full_attention", "medium": "CPU"}, False),
+    ],
+)
+def test_blocks_of_attention_over_the_whole_context_count_and_others_may_leave_some_out(
+    fields, counts
+):
+    """A sliding window names the blocks that it has kept, beside the tokens of all."""
+    event = BlockStored((7,), None, (1, 2, 3, 4), 2, **{"medium": "GPU", **fields})
+    assert event.counts is counts
+    whole = EventBatch(1.0, (event,), 0)
+    if counts:
+        with pytest.raises(EventFormatError, match="expected 1 blocks of 2 tokens, got 4"):
+            decode_batch(encode_batch(whole))
+    else:
+        assert decode_batch(encode_batch(whole)) == whole
+
+
 @pytest.mark.parametrize("form", ["map", "array"])
 def test_an_offloaded_block_is_announced_by_its_name_alone(form):
     """Without tokens, which a block in GPU memory must have."""

@@ -158,6 +158,20 @@ def test_another_block_size_is_refused_with_the_way_out():
     assert "--block-size" in caught.value.hint
 
 
+def test_parts_of_blocks_and_blocks_of_other_groups_are_skipped_whatever_their_size():
+    """An engine may announce the end of a prompt as a smaller block of its own."""
+    full = {"kv_cache_spec_kind": "full_attention"}
+    index = index_of(
+        "a",
+        stored([1], [1, 1], group_idx=0, **full),
+        BlockStored((2,), 9, (1,), 1, group_idx=0, **full),
+        BlockStored((3,), None, (1, 1, 2, 2), 4, group_idx=1, **full),
+        BlockRemoved((2,), "GPU", 0),
+    )
+    assert index.contents("a") == set(block_hashes([1, 1], SIZE))
+    assert index.parked("a") == 0
+
+
 @pytest.mark.parametrize("token", [-1, 2**32])
 @pytest.mark.parametrize("parent", [None, 9])
 def test_a_token_id_beyond_32_bits_is_refused(token, parent):

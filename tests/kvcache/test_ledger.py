@@ -81,6 +81,25 @@ def test_pods_whose_blocks_differ_in_size_are_kept_apart():
     assert (book.block_size(["four", "two"]), book.blocks) == (4, 3)
 
 
+def test_what_was_smaller_than_a_pods_blocks_were_parts_of_them():
+    """As models with several kinds of attention tell it: a prompt's end, windows, whole blocks."""
+    full = {"group_idx": 0, "kv_cache_spec_kind": "full_attention"}
+    window = {"group_idx": 1, "kv_cache_spec_kind": "sliding_window"}
+    book = ledger()
+    (stream,) = book.follow("a")
+    end = stored([8], [1, 1], parent=7, **full)
+    book.published(stream, frames(0, end))
+    assert (book.block_size(["a"]), book.holdings("a").parked) == (2, 1)
+    whole = stored([1, 2], [1] * 8, size=4, **full)
+    kept = stored([2], [1] * 8, size=4, **window)
+    book.published(stream, frames(1, end, whole, kept))
+    book.published(stream, frames(2, end))
+    assert (book.trust("a").level, book.block_size(["a"])) == ("exact", 4)
+    assert (book.holdings("a").blocks, book.holdings("a").parked) == (2, 0)
+    assert book.match(block_hashes([1] * 8, 4), 4, ["a"]) == {"a": 2}
+    assert book.blocks == 2
+
+
 def test_a_pod_of_several_ranks_is_trusted_as_its_worst_and_holds_what_they_hold_on_average():
     """Rank 0 holds four blocks, rank 1 two of them."""
     book = ledger()
