@@ -122,6 +122,7 @@ def router(
     # Short texts are encoded on the loop: waiting for other threads would cost more than they save.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     settings = Settings(
+        name=f"kvbench-{secrets.token_hex(4)}",
         policy=policy,
         seed=secrets.randbits(32) if seed is None else seed,
         allow_policy_header=allow_policy_header,
@@ -150,8 +151,9 @@ def router(
             logger.info("admin API at %s", await service.start_admin(admin_port))
         gc.freeze()  # what is here now stays: collections need not look at it, and are short
         logger.info(
-            "kvbench %s routes by %s at %s, seed %d", __version__, policy, url, settings.seed
-        )
+            "kvbench %s routes by %s at %s, seed %d, via %s",
+            __version__, policy, url, settings.seed, settings.name,
+        )  # fmt: skip
         print(f"ready {url}", flush=True)
         await stop
         under_way = len(service.fleet.under_way)

@@ -24,6 +24,8 @@ _TYPES = {
     HTTPStatus.BAD_GATEWAY: "BadGatewayError",
     HTTPStatus.SERVICE_UNAVAILABLE: "ServiceUnavailableError",
     HTTPStatus.GATEWAY_TIMEOUT: "GatewayTimeoutError",
+    HTTPStatus.HTTP_VERSION_NOT_SUPPORTED: "HttpVersionNotSupportedError",
+    HTTPStatus.LOOP_DETECTED: "LoopDetectedError",
 }
 _FOR_NOW = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 

@@ -86,12 +86,13 @@ async def fetch(
             length = b""
             if method == "POST":
                 length = b"content-type: application/json\r\ncontent-length: %d\r\n" % len(body)
-            head = b"%b %b%b HTTP/1.1\r\nhost: %b\r\n%bconnection: close\r\n\r\n" % (
+            head = b"%b %b%b HTTP/1.1\r\nhost: %b\r\n%bvia: 1.1 %b\r\nconnection: close\r\n\r\n" % (
                 method.encode(),
                 address.base.encode(),
                 path.encode(),
                 address.name.encode(),
                 length,
+                pool.router,
             )
             upstream.ask(_Call(done), method, head, body)
             return await done

@@ -84,6 +84,7 @@ class Fleet:
         account: Keeps account of decisions.
         limits: How long a pod may take.
         clock: What time it is.
+        router: What pods are told of who asks.
         under_way: Requests not yet ended.
     """
 
@@ -94,8 +95,11 @@ class Fleet:
         limits: Limits,
         clock: Clock,
         books: Books,
+        *,
+        router: bytes = b"kvbench",
     ) -> None:
         self.membership = membership
+        self.router = router
         self.index, self.tokens = books.index, books.tokens
         self.models = Models()
         self.others = Others()
@@ -125,7 +129,7 @@ class Fleet:
     def _joined(self, pod: Pod) -> None:
         if pod.name in self.pools:  # one of the same name has not quite left
             self.pools[pod.name].close()
-        self.pools[pod.name] = Pool(pod.address)
+        self.pools[pod.name] = Pool(pod.address, self.router)
         self.models.joined(pod.name)
 
     def remove(self, name: str) -> Pod:

@@ -6,8 +6,8 @@ Rules:
   pod: no connection, a connection that broke, an answer that was no HTTP. This holds too where the
   pod had the whole request before it died: generating twice costs time and changes nothing. An idle
   connection that turns out to be closed costs a new connection to the same pod, and no blame.
-- An answer of 503 or 429 is passed on only if no other pod is offered: who says so has done nothing
-  yet. It would also be the pod with the least to do, and draw all traffic.
+- An answer of 503, 429 or 508 is passed on only if no other pod is offered: who says so has done
+  nothing yet. It would also be the pod with the least to do, and draw all traffic.
 - A 4xx of a pod that has given several in a row is not passed on before another pod has been asked:
   what that one says of the same prompt tells whether the client errs, or the first pod.
 - At most four pods are sent a request, for it may be what kills them. Those that could not even be
@@ -57,7 +57,10 @@ logger = logging.getLogger(__name__)
 
 _MOST_ATTEMPTS = 4
 _OK = HTTPStatus.OK.value
-_ELSEWHERE = frozenset({HTTPStatus.TOO_MANY_REQUESTS.value, HTTPStatus.SERVICE_UNAVAILABLE.value})
+_LOOP = HTTPStatus.LOOP_DETECTED.value
+_ELSEWHERE = frozenset({
+    HTTPStatus.TOO_MANY_REQUESTS.value, HTTPStatus.SERVICE_UNAVAILABLE.value, _LOOP,
+})  # fmt: skip
 _NEVER = math.inf
 _STATE = attrgetter("state")
 
@@ -290,7 +293,7 @@ class Forwarding:
             if self._prompt is not None:
                 fleet.membership.refused(pod)
         else:
-            fleet.membership.failed(pod, f"answered {status}", fleet.clock.now())
+            self._blame(pod, f"answered {status}")
         self._end(f"{status // 100}xx", self._outcome())
         self._exchange.raw_end(keep_alive=self._keep_alive)
 
@@ -303,7 +306,7 @@ class Forwarding:
             self._connect(pod)
             return
         fleet.meters.errors.add(pod.name, failure)
-        fleet.membership.failed(pod, why, fleet.clock.now())
+        self._blame(pod, why)
         if failure == "connect":
             fleet.forget(pod.name)  # nobody listens: what it held is gone
         if failure not in {"connect", "connect_timeout"}:
@@ -314,8 +317,14 @@ class Forwarding:
             return
         self._elsewhere(pod, why)
 
+    def _blame(self, pod: Pod, why: str) -> None:
+        """Take note that a pod has failed; not one that gets back what it has sent here itself."""
+        if self._status != _LOOP or b"via" not in self._exchange.request.head.named:
+            self._fleet.membership.failed(pod, why, self._fleet.clock.now())
+
     def _elsewhere(self, pod: Pod, why: str) -> None:
         """Try another pod."""
+        self._status = 0
         self._tried = (*self._tried, pod.name)
         self._troubles = (*self._troubles, f"{pod.name} {why}")
         self._leave(Outcome())

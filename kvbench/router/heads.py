@@ -3,9 +3,10 @@
 Heads repeat, but for lengths and dates; so what is made of a head is kept, and lengths stand apart.
 
 Rules (RFC 9110 §7.6): headers that belong to one connection are not passed on, nor are those that
-`connection` names. The request gets the pod's host, and a length, for its body has been read in
-full. The answer's status line and remaining headers stay as the pod wrote them, its framing too,
-for its body is passed on as it is.
+`connection` names. The request gets the pod's host, a `via` that tells whose hands it has been in,
+so that one that comes back is known, and a length, for its body has been read in full. The answer's
+status line and remaining headers stay as the pod wrote them, its framing too, for its body is
+passed on as it is.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ class Head(msgspec.Struct, frozen=True, gc=False):
     has_body: bool
 
 
-def request_head(head: RequestHead, address: Address) -> tuple[bytes, bytes]:
-    """Return the head to send to the pod at `address`, in two parts.
+def request_head(head: RequestHead, address: Address, router: bytes) -> tuple[bytes, bytes]:
+    """Return the head that `router` is to send to the pod at `address`, in two parts.
 
     Between the two belongs the line of the body's length, "content-length: 5", if it has one.
     """
@@ -77,7 +78,15 @@ def request_head(head: RequestHead, address: Address) -> tuple[bytes, bytes]:
         target,
         address.name.encode(),
     )
-    return first, b"".join([*lines, b"\r\n\r\n"])
+    via = b"\r\nvia: %b %b" % (b"1.0" if head.http_1_0 else b"1.1", router)
+    return first, b"".join([*lines, via, b"\r\n\r\n"])
+
+
+def has_passed(head: RequestHead, router: bytes) -> bool:
+    """Return whether a request has been in the hands of a router before, by its own account."""
+    return any(
+        name == b"via" and router in re.split(rb"[,\s]+", value) for name, value in head.headers
+    )
 
 
 def length_line(method: str, size: int) -> bytes:

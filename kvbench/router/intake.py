@@ -11,6 +11,7 @@
 
 What continues a response, or asks for one, goes to the pod that made it.
 
+A request that this router has passed on before is 508: whoever sent it back can send it elsewhere.
 A model that no pod serves is 404; another method on a page of the router's is 405; a prompt that is
 not JSON is 400, before any pod is asked. Where
 there are keys, everything but `/health` and `/metrics` needs one. While the router ends, what is
@@ -30,6 +31,7 @@ from kvbench.errors import InputError
 from kvbench.policies.decision import RouteRequest
 from kvbench.router.answers import answer_json
 from kvbench.router.forward import Forwarding
+from kvbench.router.heads import has_passed
 from kvbench.router.keys import BodyError, check_text, read_model, read_prompt
 from kvbench.router.models import UnknownModelError
 from kvbench.router.pages import is_page
@@ -52,6 +54,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _OPEN = frozenset({"/health", "/metrics"})
+_LOOP = (
+    "This router has passed the request on before: it is among its own pods, or among those of a "
+    "router that is one of its pods. GET /pods says which; take it out of --pod, the pods file or "
+    "the DNS name, or DELETE it on the admin port."
+)
 _LONGEST_ID = 256  # characters of a request's id that are kept
 _MOST_AT_ONCE = 4096  # characters: encoding them takes a millisecond
 
@@ -109,7 +116,9 @@ class Intake:
         """Answer one request, now or later; `holder` has its key, if keys are asked for."""
         head = exchange.request.head
         method, path = head.method, head.path
-        if path in PROMPTS and method == "POST":
+        if b"via" in head.named and has_passed(head, self._fleet.router):
+            self._pages.refuse(exchange, HTTPStatus.LOOP_DETECTED, _LOOP)
+        elif path in PROMPTS and method == "POST":
             self._route(exchange, holder)
         elif path == MODELS and method == "GET":
             self._list_models(exchange, holder)

@@ -52,10 +52,13 @@ async def _probe(fleet: Fleet, pod: Pod, timeout_s: float) -> bool:
     """Ask a pod for its health; return whether it is well."""
     answer = await fetch(fleet.pools[pod.name], pod.address, "GET", "/health", timeout_s)
     why = answer.trouble
-    if why is None and answer.status != HTTPStatus.OK:
+    loop = answer.status == HTTPStatus.LOOP_DETECTED
+    if loop:
+        why = "is this router itself, or leads back to it: take it out"
+    elif why is None and answer.status != HTTPStatus.OK:
         why = f"/health answered {answer.status}"
     was_down = pod.down
-    fleet.membership.probed(pod, why, refused=answer.refused)
+    fleet.membership.probed(pod, why, refused=answer.refused or loop)
     if answer.refused:
         fleet.forget(pod.name)
     if pod.down != was_down:

@@ -87,6 +87,7 @@ class Router:
             settings.limits,
             clock,
             Books(index, tokens, journal, utc),
+            router=settings.name.encode(),
         )
         self.fleet.account.shadow(settings.shadows, settings.policy, settings.seed)
         self.access = Access(())

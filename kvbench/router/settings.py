@@ -17,6 +17,8 @@ class Settings:
     """How a router behaves.
 
     Attributes:
+        name: What pods, and other routers, are told of who asks. One that several routers share
+            makes each take what another has passed on for its own.
         policy: Which pod gets a request, unless the request says otherwise.
         seed: Of every random choice.
         allow_policy_header: Whether a request may say otherwise, in `x-kvbench-policy`.
@@ -37,6 +39,7 @@ class Settings:
         max_body: Bytes of a request's body.
     """
 
+    name: str = "kvbench"
     policy: str = DEFAULT
     seed: int = 0
     allow_policy_header: bool = False

@@ -293,13 +293,20 @@ def _only_chunk(data: bytes) -> bytes | None:
 class Pool:
     """Idle connections to one pod, the most recently used first.
 
+    Args:
+        address: Where it is.
+        router: What the pod is told of who asks.
+
     Attributes:
+        router: The same.
         request_head: Makes heads for the pod (`kvbench.router.heads.request_head`), and keeps some.
     """
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, router: bytes = b"kvbench") -> None:
         self._address = address
-        self.request_head = lru_cache(256)(partial(request_head, address=address))
+        self.router = router
+        make = partial(request_head, address=address, router=router)
+        self.request_head = lru_cache(256)(make)
         self._idle: deque[Upstream] = deque()
         self._loop = asyncio.get_running_loop()
 

@@ -7,6 +7,7 @@ import pytest
 from kvbench.http.address import parse_address
 from kvbench.http.heads import Head
 from kvbench.router.heads import (
+    has_passed,
     length_line,
     parse_head,
     request_head,
@@ -20,7 +21,7 @@ POD = parse_address("http://pod:8000/base")
 
 def sent(asked: Head, size: int) -> bytes:
     """Return the head that the pod gets with a body of that size."""
-    first, rest = request_head(asked, POD)
+    first, rest = request_head(asked, POD, b"us")
     return first + length_line(asked.method, size) + rest
 
 
@@ -46,7 +47,8 @@ def test_the_request_gets_the_pods_host_and_a_length_and_keeps_the_rest():
 
     assert sent(asked, 5) == (
         b"POST /base/v1/x?a=1&b=%20 HTTP/1.1\r\nhost: pod:8000\r\ncontent-length: 5\r\n"
-        b"authorization: Bearer k\r\nx-request-id: 7\r\naccept: a\r\naccept: b\r\n\r\n"
+        b"authorization: Bearer k\r\nx-request-id: 7\r\naccept: a\r\naccept: b\r\n"
+        b"via: 1.1 us\r\n\r\n"
     )
 
 
@@ -55,17 +57,18 @@ def test_the_request_gets_the_pods_host_and_a_length_and_keeps_the_rest():
     [
         pytest.param(
             Head("GET", b"/v1/models", []),
-            b"GET /base/v1/models HTTP/1.1\r\nhost: pod:8000\r\n\r\n",
+            b"GET /base/v1/models HTTP/1.1\r\nhost: pod:8000\r\nvia: 1.1 us\r\n\r\n",
             id="a request without a body has no length",
         ),
         pytest.param(
             Head("POST", b"/reset", []),
-            b"POST /base/reset HTTP/1.1\r\nhost: pod:8000\r\ncontent-length: 0\r\n\r\n",
+            b"POST /base/reset HTTP/1.1\r\nhost: pod:8000\r\ncontent-length: 0\r\nvia: 1.1 us\r\n"
+            b"\r\n",
             id="a POST of nothing says so",
         ),
         pytest.param(
             Head("GET", b"http://router/v1/models?x=1", []),
-            b"GET /base/v1/models?x=1 HTTP/1.1\r\nhost: pod:8000\r\n\r\n",
+            b"GET /base/v1/models?x=1 HTTP/1.1\r\nhost: pod:8000\r\nvia: 1.1 us\r\n\r\n",
             id="the form for forward proxies is understood",
         ),
     ],
@@ -73,6 +76,23 @@ def test_the_request_gets_the_pods_host_and_a_length_and_keeps_the_rest():
 def test_the_first_lines_of_requests(asked, first):
     """Byte for byte."""
     assert sent(asked, 0) == first
+
+
+@pytest.mark.parametrize(
+    ("via", "passed"),
+    [
+        ([b"1.1 us"], True),
+        ([b"1.0 fred, 1.1 us (kvbench)"], True),
+        ([b"1.1 p", b"HTTP/1.1 us,1.1 q"], True),
+        ([b"1.1 usher, 1.1 US"], False),
+        ([], False),
+    ],
+)
+def test_a_request_says_whose_hands_it_has_been_in(via, passed):
+    """In one line or several, with comments and other names."""
+    asked = Head("GET", b"/", [(b"x-us", b"us"), *((b"via", value) for value in via)])
+
+    assert has_passed(asked, b"us") == passed
 
 
 def head(*lines: bytes, status: bytes = b"200 OK", method: str = "POST"):
