@@ -315,6 +315,15 @@ class Connection(asyncio.Protocol):
                 )
         self._transport.abort()
 
+    def weigh(self) -> bool:
+        """Count anew what is held; return whether the server may hold so much."""
+        server = self._server
+        self.recount()
+        if server.held > server.limits.max_held:
+            for connection in server.connections:
+                connection.recount()  # handlers have let go of some meanwhile
+        return server.held <= server.limits.max_held
+
     def preamble(self) -> bytes:
         """Header lines of every answer."""
         return self._server.preamble
@@ -365,12 +374,8 @@ class Connection(asyncio.Protocol):
         self._body.append(piece)
         self._held += len(piece)
         self._server.held += len(piece)
-        most = self._server.limits.max_held
-        if self._server.held > most:
-            for connection in self._server.connections:
-                connection.recount()  # handlers have let go of some meanwhile
-            if self._server.held > most:
-                self._refuse(503, "Too much is being sent at once.")
+        if self._server.held > self._server.limits.max_held and not self.weigh():
+            self._refuse(503, "Too much is being sent at once.")
         return not self._over
 
     def recount(self) -> None:

@@ -39,6 +39,10 @@ class Wire(Protocol):
         """Drop the connection at once; nothing that is still buffered is sent."""
         ...
 
+    def weigh(self) -> bool:
+        """Count anew what is held of bodies; return whether the server may hold so much."""
+        ...
+
     def preamble(self) -> bytes:
         """Return the header lines that every answer carries (date, server)."""
         ...
@@ -123,6 +127,15 @@ class Exchange:
     def peer(self) -> str:
         """The client's address."""
         return self._wire.peer
+
+    def replace(self, request: Request) -> bool:
+        """Put another request in this one's place, such as the same with its body unpacked.
+
+        Returns:
+            Whether the server may hold its body, beside all others.
+        """
+        self.request = request
+        return self._wire.weigh()
 
     def respond(
         self,

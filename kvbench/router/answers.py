@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from kvbench.router.bodies import CODINGS
+
 if TYPE_CHECKING:
     from kvbench.http.server import Exchange, Header
 
@@ -18,6 +20,7 @@ _TYPES = {
     HTTPStatus.METHOD_NOT_ALLOWED: "MethodNotAllowedError",
     HTTPStatus.REQUEST_TIMEOUT: "RequestTimeoutError",
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "RequestEntityTooLargeError",
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "UnsupportedMediaTypeError",
     HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE: "RequestHeaderFieldsTooLargeError",
     HTTPStatus.TOO_MANY_REQUESTS: "RateLimitError",
     HTTPStatus.INTERNAL_SERVER_ERROR: "InternalServerError",
@@ -49,6 +52,8 @@ def refuse(
         headers.append((b"retry-after", b"%d" % retry_after_s))
     elif status is HTTPStatus.UNAUTHORIZED:
         headers.append((b"www-authenticate", b"Bearer"))
+    elif status is HTTPStatus.UNSUPPORTED_MEDIA_TYPE:
+        headers.append((b"accept-encoding", CODINGS))
     exchange.respond(status, error_body(status, message, param), headers=headers)
 
 

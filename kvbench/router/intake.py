@@ -11,6 +11,7 @@
 
 What continues a response, or asks for one, goes to the pod that made it.
 
+A body that is compressed is unpacked, bounded as others are, and sent on plain.
 A request that this router has passed on before is 508: whoever sent it back can send it elsewhere.
 A model that no pod serves is 404; another method on a page of the router's is 405; a prompt that is
 not JSON is 400, before any pod is asked. Where
@@ -28,8 +29,10 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from kvbench.errors import InputError
+from kvbench.http.server import Request
 from kvbench.policies.decision import RouteRequest
 from kvbench.router.answers import answer_json
+from kvbench.router.bodies import CodingError, coding, form_field, uncoded, unpack
 from kvbench.router.forward import Forwarding
 from kvbench.router.heads import has_passed
 from kvbench.router.keys import BodyError, check_text, read_model, read_prompt
@@ -90,6 +93,7 @@ class Intake:
         self._access = access
         self._allow_policy_header = settings.allow_policy_header
         self._spawn = spawn
+        self._max_body = settings.max_body
         self._numbers = itertools.count()
         self._encoding = ThreadPoolExecutor(2, "tokenise")
         self.room: WaitingRoom | None = None
@@ -118,6 +122,8 @@ class Intake:
         method, path = head.method, head.path
         if b"via" in head.named and has_passed(head, self._fleet.router):
             self._pages.refuse(exchange, HTTPStatus.LOOP_DETECTED, _LOOP)
+        elif b"content-encoding" in head.named and (how := coding(head)):
+            self._spawn(self._unpack(exchange, how, holder))
         elif path in PROMPTS and method == "POST":
             self._route(exchange, holder)
         elif path == MODELS and method == "GET":
@@ -156,6 +162,25 @@ class Intake:
     def reset(self, exchange: Exchange) -> None:
         """Have all pods empty their prefix caches."""
         self._spawn(self._pages.reset(exchange))
+
+    async def _unpack(self, exchange: Exchange, how: bytes, holder: Holder | None) -> None:
+        """Answer a request whose body is compressed, as if it had come plain."""
+        asked, loop = exchange.request, asyncio.get_running_loop()
+        try:
+            body = await loop.run_in_executor(
+                self._encoding, unpack, asked.body, how, self._max_body
+            )
+        except CodingError as error:
+            self._pages.refuse(exchange, error.status, str(error))
+            return
+        plain = Request(uncoded(asked.head), body)
+        if exchange.closed:
+            self._fleet.meters.requests.add("", "gone")
+        elif exchange.replace(plain):
+            self.handle(exchange, holder)
+        else:
+            sentence = "Too much is being sent at once."
+            self._pages.refuse(exchange, HTTPStatus.SERVICE_UNAVAILABLE, sentence)
 
     # What is sent to pods.
 
@@ -225,7 +250,10 @@ class Intake:
     def _pass(self, exchange: Exchange, holder: Holder | None) -> None:
         """Send what has no prompt to the least loaded pod that serves the model it names."""
         fleet, request = self._fleet, exchange.request
-        model = read_model(request.body) if request.body and fleet.models.several else ""
+        model = ""
+        if request.body and fleet.models.several:
+            kind = request.head.named.get(b"content-type", b"")
+            model = form_field(kind, request.body, b"model") or read_model(request.body)
         nothing = RouteRequest(self._identity(request.head.named), model, (), 1, 0)
         self._begin(
             exchange, nothing, None, fleet.policies.balance, holder,

@@ -1,0 +1,146 @@
+"""Bodies that are not plain JSON: compressed ones, and forms.
+
+Some clients compress what is long (Claude Code by gzip, Codex by zstd), and no vLLM reads that. So
+the router, which must read a prompt anyway, unpacks it and sends it on plain. What it would become
+is bounded as what comes plain is, however small it is compressed. Uploads of sound name their model
+in a form; its file is passed over, not read.
+
+Refuses: codings applied twice, and any but `gzip`, `deflate` and `zstd`.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from kvbench.http.heads import Head
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CODINGS = b"gzip, deflate, zstd"
+
+_PLAIN = frozenset({b"", b"identity"})
+_GZIP = 16 + zlib.MAX_WBITS
+_BOUNDARY = re.compile(
+    rb'(?i)^multipart/form-data\s*;.*\bboundary=(?:"([^"]{1,70})"|([^\s;,"]{1,70}))'
+)
+_FIELD = re.compile(rb'(?i)content-disposition:\s*form-data\s*;[^\r\n]*?\bname="?([^";\r\n]*)')
+_MOST_PART_HEAD = 4096
+_MOST_VALUE = 1024
+
+
+class CodingError(ValueError):
+    """A compressed body cannot be had.
+
+    Attributes:
+        status: What to answer: 400, 413, or 415.
+    """
+
+    def __init__(self, status: HTTPStatus, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def coding(head: Head) -> bytes:
+    """Return how a request's body is compressed, in lower case; b"" if it is not."""
+    named = head.named.get(b"content-encoding", b"").strip().lower()
+    return b"" if named in _PLAIN else named
+
+
+def uncoded(head: Head) -> Head:
+    """Return the head of the same request with a plain body."""
+    headers = [header for header in head.headers if header[0] != b"content-encoding"]
+    return Head(
+        head.method, head.target, headers, keep_alive=head.keep_alive, http_1_0=head.http_1_0
+    )
+
+
+def unpack(body: bytes, how: bytes, most: int) -> bytes:
+    """Return a body unpacked. May take long: do it in a thread.
+
+    Args:
+        body: As it came.
+        how: Its coding, in lower case.
+        most: Bytes that it may become.
+
+    Raises:
+        CodingError: It is of another coding, damaged, or becomes larger.
+    """
+    way = _WAYS.get(how)
+    if way is None:
+        raise CodingError(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+            f"content-encoding: expected {CODINGS.decode()} or none, "
+            f"got {how[:40].decode('latin-1')}.",
+        )
+    try:
+        plain = way(body, most + 1)
+    except (zlib.error, OSError, EOFError, ValueError, NotImplementedError) as error:
+        sentence = f"The request body is not what content-encoding says: {error}."
+        raise CodingError(HTTPStatus.BAD_REQUEST, sentence) from None
+    if len(plain) > most:
+        raise CodingError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "Request body too large.")
+    return plain
+
+
+def form_field(kind: bytes, body: bytes, name: bytes) -> str:
+    """Return the value of a field of a form; "" if it has none, or is none.
+
+    Args:
+        kind: The `content-type`.
+        body: The form.
+        name: The field's name.
+    """
+    found = _BOUNDARY.match(kind)
+    if found is None:
+        return ""
+    mark = b"--" + (found[1] or found[2])
+    at = 0 if body.startswith(mark) else body.find(b"\r\n" + mark) + 2
+    while at >= 2 or body.startswith(mark, at):
+        end = body.find(b"\r\n\r\n", at, at + _MOST_PART_HEAD)
+        after = body.find(b"\r\n" + mark, at + len(mark) if end < 0 else end)
+        field = _FIELD.search(body, at, max(end, at)) if after >= 0 else None
+        if field is not None and field[1] == name:
+            return body[end + 4 : min(after, end + 4 + _MOST_VALUE)].decode(errors="replace")
+        at = after + 2
+    return ""
+
+
+def _inflate(body: bytes, most: int, bits: int) -> bytes:
+    """Return what zlib makes of a body, up to `most` bytes; members follow each other."""
+    plain = b""
+    while body and len(plain) < most:
+        member = zlib.decompressobj(bits)
+        plain += member.decompress(body, most - len(plain))
+        if len(plain) < most and not member.eof:
+            raise EOFError("it ends too early")
+        body = member.unused_data
+    return plain
+
+
+def _deflate(body: bytes, most: int) -> bytes:
+    """Return what a body becomes; some clients leave out the frame that the coding has."""
+    try:
+        return _inflate(body, most, zlib.MAX_WBITS)
+    except zlib.error:
+        return _inflate(body, most, -zlib.MAX_WBITS)
+
+
+def _zstd(body: bytes, most: int) -> bytes:
+    """Return what a body becomes."""
+    import pyarrow as pa  # noqa: PLC0415 - 50 MB that most routers never need
+
+    with pa.input_stream(pa.BufferReader(body), compression="zstd") as stream:
+        plain: bytes = stream.read(most)
+    return plain
+
+
+_WAYS: dict[bytes, Callable[[bytes, int], bytes]] = {
+    b"gzip": lambda body, most: _inflate(body, most, _GZIP),
+    b"x-gzip": lambda body, most: _inflate(body, most, _GZIP),
+    b"deflate": _deflate,
+    b"zstd": _zstd,
+}

@@ -1,0 +1,119 @@
+"""Requests whose bodies are not plain JSON, on their way through the router."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pyarrow as pa
+import pytest
+from router.fakes import CHAT, Client, House, ask, chat, fine, run, until
+
+FORM = "content-type: multipart/form-data; boundary=XX"
+
+
+def upload(model: str) -> bytes:
+    """Return a form with a file and the name of a model."""
+    sound = bytes(range(256)) * 40
+    return (
+        b'--XX\r\ncontent-disposition: form-data; name="file"; filename="a.wav"\r\n\r\n%b\r\n'
+        b'--XX\r\ncontent-disposition: form-data; name="model"\r\n\r\n%b\r\n--XX--\r\n'
+    ) % (sound, model.encode())
+
+
+@pytest.mark.parametrize(
+    ("how", "pack"),
+    [("gzip", gzip.compress), ("zstd", lambda body: pa.compress(body, codec="zstd", asbytes=True))],
+)
+@pytest.mark.parametrize("path", [CHAT, "/v1/responses", "/v1/embeddings"])
+def test_a_compressed_body_reaches_the_pod_plain(how, pack, path):
+    """No vLLM would read it; the prompt is routed as if it had come plain."""
+
+    async def case():
+        async with House(fine) as house:
+            body = chat("the river " * 300)
+            reply = await ask(house.url, "POST", path, pack(body), f"content-encoding: {how}")
+            assert reply.status == 200
+            (call,) = house.pods[0].calls
+            assert call.body == body
+            assert call.header("content-encoding") is None
+            assert call.header("content-length") == str(len(body))
+            if path == CHAT:
+                (entry,) = (await ask(house.url, "GET", "/decisions")).json()["decisions"]
+                assert entry["prompt_tokens"] > 500
+
+    run(case)
+
+
+@pytest.mark.parametrize(
+    ("how", "body", "status"),
+    [
+        ("br", b"x", 415),
+        ("gzip", b"no gzip", 400),
+        ("gzip", gzip.compress(b"\0" * 3_000_000), 413),
+        ("gzip", gzip.compress(b"no JSON"), 400),
+    ],
+)
+def test_what_cannot_be_unpacked_reaches_no_pod(how, body, status):
+    """And the connection goes on."""
+
+    async def case():
+        async with House(fine, max_body=2**20) as house:
+            client = await Client.to(house.url)
+            reply = await client.ask("POST", CHAT, body, f"content-encoding: {how}")
+            assert reply.status == status
+            assert reply.json()["error"]["code"] == status
+            assert ("accept-encoding" in reply.headers) == (status == 415)
+            assert (await client.ask("POST", CHAT, chat("hi"))).status == 200
+            client.close()
+            assert len(house.pods[0].calls) == 1
+
+    run(case)
+
+
+def test_what_is_unpacked_counts_in_what_the_router_holds():
+    """A hundred small bodies that become large are as much as a hundred large ones."""
+
+    async def case():
+        async def keeps(call):
+            await call.gone()
+
+        async with House(keeps, max_body=2**20) as house:
+            server = house.router._server
+            body = gzip.compress(chat("x" * 900_000))
+            client = await Client.to(house.url)
+            client.send("POST", CHAT, body, "content-encoding: gzip")
+            await house.pods[0].arrivals.get()
+            assert server.held > 900_000
+            client.vanish()
+            await house.quiet()
+            await until(lambda: server.held == 0)
+            server.held = server.limits.max_held  # others' bodies, which nobody lets go of
+            other = await ask(house.url, "POST", CHAT, body, "content-encoding: gzip")
+            assert other.status == 503
+            assert len(house.pods[0].calls) == 1
+
+    run(case)
+
+
+def test_an_upload_goes_to_a_pod_that_serves_its_model():
+    """The model stands in a form; the form reaches the pod byte for byte."""
+
+    async def case():
+        async with House(fine, fine, probe_every_s=0.005) as house:
+            llama, whisper = house.pods
+            llama.models, whisper.models = ["llama"], ["org/whisper"]
+            fleet = house.router.fleet
+            await until(lambda: all(fleet.models.of(pod.name) is not None for pod in house.pods))
+            for _ in range(6):
+                path, body = "/v1/audio/transcriptions", upload("org/whisper")
+                reply = await ask(house.url, "POST", path, body, FORM)
+                assert reply.headers["x-kvbench-pod"] == whisper.name
+            assert {call.body for call in whisper.calls} == {body}
+            unknown = await ask(house.url, "POST", path, upload("parakeet"), FORM)
+            assert unknown.status == 404
+            assert "`parakeet` does not exist" in unknown.json()["error"]["message"]
+            nameless = await ask(house.url, "POST", path, json.dumps({"a": 1}).encode(), FORM)
+            assert nameless.status == 200
+
+    run(case)
