@@ -17,6 +17,8 @@ from urllib.parse import urlsplit
 
 import httptools
 
+from kvbench.http.host import Host
+
 FailureKind: TypeAlias = Literal["refused", "timeout", "http", "too_long", "nonsense"]
 """Nobody there; not in time; another status than 200; too many bytes; not HTTP/1.1."""
 
@@ -66,7 +68,13 @@ async def _get(url: str, most: int, key: str | None) -> bytes | Failure:
     port = parts.port or (443 if tls else 80)
     secret = f"authorization: Bearer {key}\r\n" if key else ""
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    reader, writer = await asyncio.open_connection(parts.hostname, port, ssl=tls)
+    host = parts.hostname or ""
+
+    async def connect(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        name = host if tls else None
+        return await asyncio.open_connection(address, port, ssl=tls, server_hostname=name)
+
+    reader, writer = await Host(host, port).reach(connect)
     try:
         writer.write(
             f"GET {path} HTTP/1.1\r\nhost: {parts.netloc}\r\naccept: text/plain, */*;q=0.5\r\n"

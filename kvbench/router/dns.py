@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from kvbench.errors import InputError
+from kvbench.http.host import Host
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -25,17 +25,6 @@ logger = logging.getLogger(__name__)
 SCHEME = "dns://"
 _TIMEOUT_S = 5.0
 _MOST = 1024  # addresses
-
-
-async def resolve(host: str, port: int) -> list[str]:
-    """Return the addresses of a host.
-
-    Raises:
-        OSError: It has none, or nobody can tell.
-    """
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [str(address[0]) for *_, address in found]
 
 
 class DnsName:
@@ -64,15 +53,15 @@ class DnsName:
             raise trouble
         self.url = url
         self.trouble: str | None = None
-        self._host, self._port = host, port
-        self._resolve = resolve
+        self._port = port
+        self._host = Host(host, port, resolve)
         self._said: str | None = None
 
     async def pods(self) -> list[str] | None:
         """Return the URLs of the pods that it has now, None if that cannot be told."""
         try:
             async with asyncio.timeout(_TIMEOUT_S):
-                addresses = await self._resolve(self._host, self._port)
+                addresses = await self._host.addresses()
         except TimeoutError:
             self.trouble = "could not be resolved in time"
         except (OSError, UnicodeError) as error:

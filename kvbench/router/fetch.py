@@ -97,7 +97,8 @@ async def fetch(
             upstream.ask(_Call(done), method, head, body)
             return await done
     except TimeoutError:
-        return Answer(0, b"", "did not answer in time")
+        slow = "its name could not be resolved" if pool.unresolved else "did not answer"
+        return Answer(0, b"", f"{slow} in time")
     except ConnectionRefusedError:
         return Answer(0, b"", "connection refused", refused=True)
     except (OSError, UnicodeError) as error:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from kvbench.clock import utc as utc_now
 from kvbench.errors import InputError, TargetError
+from kvbench.http.host import resolve
 from kvbench.http.server import Server, serve
 from kvbench.kvcache.ledger import Ledger
 from kvbench.router.access import Access, Grant, read_keys
 from kvbench.router.admin import Admin
 from kvbench.router.books import Books, WatchedIndex
 from kvbench.router.discovery import Sources
-from kvbench.router.dns import resolve
 from kvbench.router.fleet import Fleet, Policies
 from kvbench.router.intake import Intake
 from kvbench.router.journal import Journal

@@ -26,10 +26,11 @@ from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 import httptools
 
+from kvbench.http.host import Host, resolve
 from kvbench.router.heads import Head, parse_head, request_head, split_length
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from kvbench.http.address import Address
 
@@ -296,19 +297,31 @@ class Pool:
     Args:
         address: Where it is.
         router: What the pod is told of who asks.
+        resolve: Returns the addresses of its name.
 
     Attributes:
         router: The same.
         request_head: Makes heads for the pod (`kvbench.router.heads.request_head`), and keeps some.
     """
 
-    def __init__(self, address: Address, router: bytes = b"kvbench") -> None:
+    def __init__(
+        self,
+        address: Address,
+        router: bytes = b"kvbench",
+        resolve: Callable[[str, int], Awaitable[list[str]]] = resolve,
+    ) -> None:
         self._address = address
+        self._host = Host(address.host, address.port, resolve)
         self.router = router
         make = partial(request_head, address=address, router=router)
         self.request_head = lru_cache(256)(make)
         self._idle: deque[Upstream] = deque()
         self._loop = asyncio.get_running_loop()
+
+    @property
+    def unresolved(self) -> bool:
+        """Whether the pod's name has been asked for and nobody has answered yet."""
+        return self._host.asking
 
     def idle(self) -> Upstream | None:
         """Return an idle connection, if there is one."""
@@ -323,15 +336,22 @@ class Pool:
 
         Raises:
             OSError: It cannot be made (TimeoutError: not in time).
+            UnicodeError: The pod's host name cannot be one.
         """
-        async with asyncio.timeout(timeout_s):
+        address = self._address
+
+        async def connect(host: str) -> Upstream:
             _, upstream = await self._loop.create_connection(
                 lambda: Upstream(self, single=single),
-                self._address.host,
-                self._address.port,
-                ssl=self._address.tls or None,
+                host,
+                address.port,
+                ssl=address.tls or None,
+                server_hostname=address.host if address.tls else None,
             )
-        return upstream
+            return upstream
+
+        async with asyncio.timeout(timeout_s):
+            return await self._host.reach(connect)
 
     def give_back(self, upstream: Upstream) -> None:
         """Take back a connection that can be used again."""

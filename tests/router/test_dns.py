@@ -8,7 +8,8 @@ import logging
 import pytest
 
 from kvbench.errors import InputError
-from kvbench.router.dns import DnsName, resolve
+from kvbench.http.host import resolve
+from kvbench.router.dns import DnsName
 
 
 def test_each_address_of_a_name_is_a_pod():
@@ -57,12 +58,3 @@ def test_a_name_needs_a_port_and_nothing_else(url):
     """For a pod is at each address, at that port."""
     with pytest.raises(InputError, match="expected dns://NAME:PORT, got"):
         DnsName(url, resolve)
-
-
-def test_the_systems_resolver_is_asked():
-    """For a name that every machine has."""
-
-    async def case() -> None:
-        assert "127.0.0.1" in await resolve("localhost", 80)
-
-    asyncio.run(case())

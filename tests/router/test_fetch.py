@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from router.fakes import FakePod, fine, run
 
 from kvbench.http.address import parse_address
@@ -22,6 +24,24 @@ def test_a_probes_connection_serves_nobody_else():
             assert pool.idle() is None
         pool.close()
         await pod.stop()
+
+    run(case)
+
+
+def test_a_name_that_is_not_resolved_in_time_is_no_pod_that_is_slow():
+    """The one is the name server's fault, the other the pod's."""
+
+    async def case():
+        never = asyncio.Event()
+
+        async def hang(_host, _port):
+            await never.wait()
+
+        address = parse_address("http://pod.svc:8000")
+        pool = Pool(address, resolve=hang)
+        for _ in range(2):
+            answer = await fetch(pool, address, "GET", "/health", 0.01)
+            assert answer.trouble == "its name could not be resolved in time"
 
     run(case)
 

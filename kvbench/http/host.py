@@ -1,0 +1,99 @@
+"""Where a host name leads, and who can be reached there.
+
+A question to the system's resolver cannot be taken back: until it is answered it holds one of few
+threads, however little patience its asker has. So a host asks once at a time, all who want to know
+wait for the same answer, and who gives up leaves the question to the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+T = TypeVar("T")
+
+
+async def resolve(host: str, port: int) -> list[str]:
+    """Return the addresses of a host.
+
+    Raises:
+        OSError: It has none, or nobody can tell.
+    """
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [str(address[0]) for *_, address in found]
+
+
+class Host:
+    """A host, by name or by address.
+
+    Args:
+        host: Its name or address.
+        port: The port that is to be reached.
+        resolve: Returns the addresses of a name.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        resolve: Callable[[str, int], Awaitable[list[str]]] = resolve,
+    ) -> None:
+        self._host, self._port = host, port
+        self._resolve = resolve
+        self._is_address = _is_address(host)
+        self._asking: asyncio.Future[list[str]] | None = None
+
+    @property
+    def asking(self) -> bool:
+        """Whether its addresses have been asked for and nobody has answered yet."""
+        return self._asking is not None and not self._asking.done()
+
+    async def addresses(self) -> list[str]:
+        """Return its addresses.
+
+        Raises:
+            OSError: It has none, or nobody can tell.
+            UnicodeError: The name cannot be one.
+        """
+        if self._is_address:
+            return [self._host]
+        asking = self._asking
+        if asking is None or asking.done():
+            asking = self._asking = asyncio.ensure_future(self._resolve(self._host, self._port))
+            asking.add_done_callback(_heard)
+        return await asyncio.shield(asking)
+
+    async def reach(self, connect: Callable[[str], Awaitable[T]]) -> T:
+        """Return what `connect` makes of the first address that it can connect to.
+
+        Raises:
+            OSError: It cannot connect to any, as the last has it; or there is none.
+            UnicodeError: The name cannot be one.
+        """
+        failure = OSError("the name has no address")
+        for address in await self.addresses():
+            try:
+                return await connect(address)
+            except OSError as error:
+                failure = error
+        raise failure
+
+
+def _heard(asking: asyncio.Future[list[str]]) -> None:
+    """Take note of a failure, also where all who asked have given up."""
+    if not asking.cancelled():
+        asking.exception()
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
