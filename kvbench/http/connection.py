@@ -1,10 +1,10 @@
 """One client's connection: parses, queues, hands out, enforces limits.
 
 Rules: requests are answered in the order in which they came, one at a time, however many were sent
-ahead (pipelining). What cannot be served is answered in its turn (400, 408, 413, 431), after which
-nothing more is read. A client that asks for another protocol is answered as if it had not asked,
-its body read, and the connection then closes; CONNECT is 405. What follows a chunked body (its
-trailer) is no header of the request, and is dropped.
+ahead (pipelining). What cannot be served is answered in its turn (400, 408, 413, 431, 505), after
+which nothing more is read. A client that asks for another protocol is answered as if it had not
+asked, its body read, and the connection then closes; CONNECT is 405. What follows a chunked body
+(its trailer) is no header of the request, and is dropped.
 
 Where a request begins with a head that is known (`kvbench.http.heads`), its body is counted off and
 no parser is asked; everything else is parsed.
@@ -37,6 +37,8 @@ logger = logging.getLogger(__name__)
 _QUEUE = 32  # requests parsed ahead on one connection before reading pauses
 _MOST_AHEAD = 2**20  # bytes of their bodies before it does
 _SMALL = 2**16  # bytes of a body that is not counted in what the server holds
+_VERSIONS = frozenset({"1.0", "1.1"})
+_OTHER_VERSION = frozenset({"Invalid HTTP version", "Pause on PRI/Upgrade"})  # the parser's words
 _LINGER_S = 2.0  # how long a refused client may go on sending before it is cut
 
 
@@ -197,8 +199,11 @@ class Connection(asyncio.Protocol):
                 plain = self._plain_head()
                 self._parser = httptools.HttpRequestParser(self)
                 self._feed(plain + data[asked.args[0] :])
-        except httptools.HttpParserError:
-            self._refuse(400, "Invalid HTTP request received.")
+        except httptools.HttpParserError as error:
+            if str(error) in _OTHER_VERSION:
+                self._refuse_version()
+            else:
+                self._refuse(400, "Invalid HTTP request received.")
 
     def _plain_head(self) -> bytes:
         """Return the head that came last as it would be if it asked for no other protocol."""
@@ -245,21 +250,25 @@ class Connection(asyncio.Protocol):
         if size > self._server.limits.max_header:
             self._refuse(431, "Request header fields too large.")
             return
+        version = self._parser.get_http_version()
+        if version not in _VERSIONS:
+            self._refuse_version()
+            return
         for name, value in self._headers:
             if name == b"content-length" and int(value) > self._server.limits.max_body:
                 self._refuse(413, "Request body too large.")
             elif name == b"expect" and value.lower() == b"100-continue":
-                self._continue = self._parser.get_http_version() != "1.0"
+                self._continue = version != "1.0"
         self._head = Head(
             self._parser.get_method().decode("latin-1"),
             self._target,
             self._headers,
             keep_alive=self._parser.should_keep_alive() and not self._parser.should_upgrade(),
-            http_1_0=self._parser.get_http_version() == "1.0",
+            http_1_0=version == "1.0",
         )
         if self._head.method == "CONNECT":
             self._refuse(405, "Method Not Allowed")
-        if self._key is not None:
+        if self._key is not None and not self._over:
             self._server.heads.learn(self._key[0], self._head, self._key[1])
             self._key = None
 
@@ -360,6 +369,10 @@ class Connection(asyncio.Protocol):
         pieces, self._body = self._body, []
         body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         self._queue.append(Request(head, body))
+
+    def _refuse_version(self) -> None:
+        """Refuse another version of HTTP (RFC 9110 §15.6.6)."""
+        self._refuse(505, "HTTP version not supported: HTTP/1.1 and HTTP/1.0 are spoken here.")
 
     def _refuse(self, status: int, message: str) -> None:
         """Queue an answer of the server's own; read nothing after it."""

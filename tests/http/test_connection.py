@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from wire import scene
 
 from kvbench.http.connection import Connection, Limits
-from kvbench.http.server import Server
+from kvbench.http.server import Server, serve
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -305,6 +305,34 @@ def test_a_tunnel_is_refused():
     written = talk([b"CONNECT x:443 HTTP/1.1\r\nHost: x:443\r\n\r\n\x16\x03\x01"]).written
     assert written.startswith(b"HTTP/1.1 405 ")
     assert written.count(b"HTTP/1.1") == 1
+
+
+@pytest.mark.parametrize(
+    ("first", "status"),
+    [
+        (b"GET / HTTP/0.9", 505),
+        (b"GET /", 505),
+        (b"GET / HTTP/2.0", 505),
+        (b"GET / HTTP/3.0", 505),
+        (b"PRI * HTTP/2.0", 505),
+        (b"CONNECT a:1 HTTP/1.1", 405),
+        (b"GET / HTTP/1.0", 200),
+        (b"GET / SPDY/1.1", 400),
+    ],
+)
+def test_what_is_refused_once_is_refused_always(first, status):
+    """Another version of HTTP (RFC 9110 §15.6.6) or a tunnel: no such head is known again."""
+
+    async def case():
+        server = await serve(lambda exchange: exchange.respond(200, b"fine"))
+        for _ in range(3):
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            writer.write(first + b"\r\nhost: a\r\n\r\n")
+            assert (await reader.read()).startswith(b"HTTP/1.1 %d " % status)
+            writer.close()
+        await server.close(0)
+
+    asyncio.run(case())
 
 
 def test_what_follows_a_chunked_body_is_no_header():

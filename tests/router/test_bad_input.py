@@ -136,8 +136,9 @@ def test_a_body_of_100_megabytes_is_413_before_it_is_kept(announced):
         (b"POST /v1/completions HTTP/1.1\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n", 400),
         (b"POST /v1/chat/completions HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n", 400),
         (b"GET /v1/models HTTP/1.1\r\nx: " + b"y" * 70_000 + b"\r\n\r\n", 431),
+        (b"GET /v1/models HTTP/2.0\r\nhost: r\r\n\r\n", 505),
     ],
-    ids=["no HTTP", "negative length", "two lengths", "bad chunk", "long head"],
+    ids=["no HTTP", "negative length", "two lengths", "bad chunk", "long head", "another version"],
 )  # fmt: skip
 def test_what_is_no_http_is_refused_in_the_same_form(raw, status):
     """And the next client is served."""
