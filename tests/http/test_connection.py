@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from wire import scene
 
 from kvbench.http.connection import Connection, Limits
-from kvbench.http.server import Server, serve
+from kvbench.http.server import Server
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -314,7 +314,7 @@ def test_a_tunnel_is_refused():
         (b"GET /", 505),
         (b"GET / HTTP/2.0", 505),
         (b"GET / HTTP/3.0", 505),
-        (b"PRI * HTTP/2.0", 505),
+        (b"PRI * HTTP/2.0\r\n\r\nSM", 505),
         (b"CONNECT a:1 HTTP/1.1", 405),
         (b"GET / HTTP/1.0", 200),
         (b"GET / SPDY/1.1", 400),
@@ -324,13 +324,13 @@ def test_what_is_refused_once_is_refused_always(first, status):
     """Another version of HTTP (RFC 9110 §15.6.6) or a tunnel: no such head is known again."""
 
     async def case():
-        server = await serve(lambda exchange: exchange.respond(200, b"fine"))
+        server = Server(echo, LIMITS, "test")
         for _ in range(3):
-            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-            writer.write(first + b"\r\nhost: a\r\n\r\n")
-            assert (await reader.read()).startswith(b"HTTP/1.1 %d " % status)
-            writer.close()
-        await server.close(0)
+            transport, connection = FakeTransport(), Connection(server)
+            connection.connection_made(transport)
+            connection.data_received(first + b"\r\n\r\n")
+            assert transport.written.startswith(b"HTTP/1.1 %d " % status)
+            connection.connection_lost(None)
 
     asyncio.run(case())
 
