@@ -7,6 +7,8 @@ from urllib.parse import urlsplit
 
 from kvbench.errors import InputError
 
+_LONGEST_HOST = 253  # characters: RFC 1035 §2.3.4, without the length and the root
+
 
 @dataclass(frozen=True, slots=True)
 class Address:
@@ -52,6 +54,11 @@ def parse_address(url: str) -> Address:
     wrong = wrong or bool(parts.query or parts.fragment or parts.username)
     if wrong or not url.isascii() or not url.isprintable() or " " in url or port == 0:
         raise trouble
+    if len(parts.hostname or "") > _LONGEST_HOST:
+        raise InputError(
+            f"--pod: expected a host name of at most {_LONGEST_HOST} characters, "
+            f"got {len(parts.hostname or '')}"
+        )
     tls = parts.scheme == "https"
     base = parts.path.rstrip("/")
     return Address(

@@ -19,6 +19,7 @@ clients' prompts elsewhere.
 from __future__ import annotations
 
 import logging
+import re
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _HERE = frozenset({b"127.0.0.1", b"localhost", b"[::1]"})
+_PORT = re.compile(rb":\d*$")
 
 
 class _Added(msgspec.Struct, forbid_unknown_fields=True):
@@ -53,7 +55,7 @@ class Admin:
         """Answer one request."""
         request = exchange.request
         method, path = request.method, request.path.rstrip("/")
-        host = request.head.named.get(b"host", b"").rpartition(b":")[0]
+        host = _PORT.sub(b"", request.head.named.get(b"host", b"")).lower()
         if b"origin" in request.head.named or host not in _HERE:
             self._pages.refuse(exchange, HTTPStatus.FORBIDDEN, "Not from a page in a browser.")
         elif path == "/pods" and method == "POST":

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kvbench.errors import InputError
 from kvbench.http.address import Address, parse_address
 from kvbench.zmqfeed.sources import EventSource, parse_pod
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 PEOPLE = "admin"
+_LONGEST = 2048  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,8 @@ def parse_member(text: str) -> Member:
     Raises:
         InputError: It stands for none.
     """
+    if len(text) > _LONGEST:
+        raise InputError(f"--pod: expected at most {_LONGEST} characters, got {len(text)}")
     url, events = parse_pod(text)
     return Member(parse_address(url), events)
 

@@ -25,6 +25,15 @@ def test_a_url_is_taken_apart(url, name, port, tls, base):
     assert address.url == url.rstrip("/")
 
 
+def test_the_name_of_a_host_is_as_long_as_dns_allows():
+    """And no longer: it stands in every table, metric and log line."""
+    longest = ".".join(["a" * 63] * 3 + ["b" * 61])
+    assert parse_address(f"http://{longest}:1").host == longest
+
+    with pytest.raises(InputError, match="a host name of at most 253 characters, got 254"):
+        parse_address(f"http://{longest}b:1")
+
+
 @pytest.mark.parametrize(
     "url",
     [

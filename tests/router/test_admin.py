@@ -130,6 +130,8 @@ def test_streams_of_a_pod_that_leaves_go_on_to_their_end(act):
         ("POST", "/pods", b'{"url": "\xff"}', 400, 'Expected {"url"'),
         ("POST", "/pods", b'{"url": "ftp://a"}', 400, "expected a URL such as"),
         ("POST", "/pods", b'{"url": "http://a:1", "x": 1}', 400, "unknown field"),
+        ("POST", "/pods", body("http://" + "a" * 300), 400, "at most 253 characters, got 300"),
+        ("POST", "/pods", body("http://a/" + "b" * 9000), 400, "at most 2048 characters, got 9009"),
         ("DELETE", "/pods/a:1", b"", 404, "There is no pod a:1."),
         ("POST", "/pods/a:1/drain", b"", 404, "There is no pod a:1."),
         ("POST", "/pods/{pod}/kick", b"", 405, "Expected POST /pods/{pod}/drain"),
@@ -169,6 +171,31 @@ def test_a_page_in_a_browser_may_change_nothing():
             assert (await client.reply()).status == 403
             client.close()
             assert len(house.router.fleet.membership.pods) == 1
+
+    run(case)
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("LOCALHOST:9001", 200),
+        ("localhost", 200),
+        ("127.0.0.1:80", 200),
+        ("[::1]:9001", 200),
+        ("localhost.evil:9001", 403),
+        ("evil", 403),
+        ("", 403),
+    ],
+)
+def test_this_machine_is_known_by_its_names(host, status):
+    """In capitals or not, with a port or without."""
+
+    async def case():
+        async with House(fine, admin=True) as house:
+            client = await Client.to(house.admin)
+            client.writer.write(f"GET /pods HTTP/1.1\r\nhost: {host}\r\n\r\n".encode())
+            assert (await client.reply()).status == status
+            client.close()
 
     run(case)
 
