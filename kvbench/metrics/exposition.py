@@ -21,9 +21,9 @@ import math
 import re
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from kvbench.metrics import engines
+from kvbench.metrics import engines, vllm
 from kvbench.metrics.engines import QUANTITIES, engine_of, spellings
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ _UNDER_WAY = _samples(
     for wire, name in _NAMES.items()
     if name in engines.RUNNING.names or name in engines.WAITING.names
 )
+_SLEEP = _samples(wire.encode() for wire in spellings(vllm.SLEEP_STATE.name))
 _DECLARED = re.compile(rb"^# TYPE (\S+) \S+", re.MULTILINE)
 _LABEL = re.compile(rb'([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"')
 _NUMBER = re.compile(rb"\d[\d.e+-]*")
@@ -253,6 +254,22 @@ def under_way(exposition: bytes) -> float | None:
             if math.isfinite(value) and _counts(_labels(labels)):
                 told = (told or 0.0) + value
     return told
+
+
+def wakefulness(exposition: bytes) -> Literal["awake", "paused", "asleep"]:
+    """Return whether an engine works on requests, by what it says of its sleep.
+
+    One that is paused has kept its cache, one that is asleep has given it up; both take requests
+    and leave them waiting. One that says nothing is awake. Of several behind an address the first
+    that is not speaks for all: they are put to sleep together.
+    """
+    states = dict[str, set[float]]()
+    for _, labels, text in _SLEEP.findall(exposition):
+        with contextlib.suppress(ValueError):
+            states.setdefault(_labels(labels).get("sleep_state", ""), set()).add(float(text))
+    if 0.0 not in states.pop("awake", ()):
+        return "awake"
+    return "asleep" if any(1.0 in values for values in states.values()) else "paused"
 
 
 def buckets(exposition: bytes, quantity: Quantity) -> tuple[float, ...]:

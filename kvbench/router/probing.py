@@ -11,12 +11,13 @@ import math
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from kvbench.metrics.exposition import under_way
+from kvbench.metrics.exposition import under_way, wakefulness
 from kvbench.router.fetch import fetch
 from kvbench.router.introduction import introduce
 from kvbench.router.models import read_models
 
 if TYPE_CHECKING:
+    from kvbench.router.fetch import Answer
     from kvbench.router.fleet import Fleet
     from kvbench.router.membership import Pod
 
@@ -37,8 +38,7 @@ async def probe_for_ever(fleet: Fleet, pod: Pod, every_s: float, timeout_s: floa
     models_due = -math.inf
     while True:
         mark = fleet.others.asked(pod)  # before the pod's health is: it may count a little late
-        well = await _probe(fleet, pod, timeout_s)
-        await _ask_load(fleet, pod, mark, timeout_s, well=well)
+        well = await _probe(fleet, pod, mark, timeout_s)
         now = fleet.clock.now()
         if not well:
             models_due = -math.inf
@@ -48,34 +48,44 @@ async def probe_for_ever(fleet: Fleet, pod: Pod, every_s: float, timeout_s: floa
         await asyncio.sleep(every_s)
 
 
-async def _probe(fleet: Fleet, pod: Pod, timeout_s: float) -> bool:
-    """Ask a pod for its health; return whether it is well."""
-    answer = await fetch(fleet.pools[pod.name], pod.address, "GET", "/health", timeout_s)
+async def _probe(fleet: Fleet, pod: Pod, mark: int, timeout_s: float) -> bool:
+    """Ask a pod for its health, and what it has to do; return whether it is well."""
+    pool = fleet.pools[pod.name]
+    answer = await fetch(pool, pod.address, "GET", "/health", timeout_s)
+    said = b""
+    if answer.status == HTTPStatus.OK:
+        load = await fetch(pool, pod.address, "GET", "/metrics", timeout_s)
+        said = load.body if load.status == HTTPStatus.OK else b""
+    fleet.others.heard(pod, mark, under_way(said))
+    return _judge(fleet, pod, answer, wakefulness(said))
+
+
+def _judge(fleet: Fleet, pod: Pod, answer: Answer, state: str) -> bool:
+    """Take note of a pod's health; return whether it is well.
+
+    One that sleeps answers that it is, takes requests, and leaves them waiting until it is woken.
+    """
     why = answer.trouble
     loop = answer.status == HTTPStatus.LOOP_DETECTED
     if loop:
         why = "is this router itself, or leads back to it: take it out"
     elif why is None and answer.status != HTTPStatus.OK:
         why = f"/health answered {answer.status}"
+    elif why is None and state != "awake":
+        why = f"is {state}: it has to be woken (POST /wake_up there)"
     was_down = pod.down
-    fleet.membership.probed(pod, why, refused=answer.refused or loop)
-    if answer.refused:
+    certain = answer.refused or loop or state != "awake"
+    fleet.membership.probed(pod, why, refused=certain)
+    if answer.refused or state == "asleep":
         fleet.forget(pod.name)
+    if state == "asleep":
+        fleet.index.ledger.emptied(pod.name)  # it publishes that with its next step, once awake
     if pod.down != was_down:
         if pod.down:
             logger.warning("%s is down: %s", pod.name, why)
         else:
             logger.info("%s is up again", pod.name)
     return why is None
-
-
-async def _ask_load(fleet: Fleet, pod: Pod, mark: int, timeout_s: float, *, well: bool) -> None:
-    """Ask a pod how many requests it has; one that is not well is not asked."""
-    told = None
-    if well:
-        answer = await fetch(fleet.pools[pod.name], pod.address, "GET", "/metrics", timeout_s)
-        told = under_way(answer.body) if answer.status == HTTPStatus.OK else None
-    fleet.others.heard(pod, mark, told)
 
 
 async def _ask_models(fleet: Fleet, pod: Pod, timeout_s: float) -> None:

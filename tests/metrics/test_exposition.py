@@ -14,6 +14,7 @@ from kvbench.metrics.exposition import (
     buckets,
     read,
     under_way,
+    wakefulness,
 )
 
 CONFIG = (
@@ -164,6 +165,33 @@ vllm:num_requests_waiting_by_reason{engine="0",model_name="tiny",reason="deferre
 def test_the_requests_under_way_are_those_that_run_and_those_that_wait(text, told):
     """Of all engines behind an address; of ranks that repeat each other, the first."""
     assert under_way(text.encode()) == told
+
+
+SLEEP = """\
+# TYPE vllm:engine_sleep_state gauge
+vllm:engine_sleep_state{engine="0",model_name="tiny",sleep_state="awake"} 0.0
+vllm:engine_sleep_state{engine="0",model_name="tiny",sleep_state="weights_offloaded"} 1.0
+vllm:engine_sleep_state{engine="0",model_name="tiny",sleep_state="discard_all"} 0.0
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "state"),
+    [
+        (SLEEP, "asleep"),
+        (SLEEP.replace("vllm:", "vllm_").replace("offloaded", "gone"), "asleep"),
+        (SLEEP.replace(" 1.0", " 0.0"), "paused"),
+        (SLEEP.replace(" 0.0", " 2.0").replace(" 1.0", " 0.0").replace(" 2.0", " 1.0"), "awake"),
+        (SLEEP.replace(" 0.0", " no"), "awake"),
+        (RECORDED, "awake"),
+        ("", "awake"),
+    ],
+)
+def test_an_engine_that_sleeps_says_so(text, state):
+    """Paused ones keep their cache."""
+    assert wakefulness(text.encode()) == state
+    awake = 'vllm:engine_sleep_state{engine="1",sleep_state="awake"} 1.0\n'
+    assert wakefulness((awake + text).encode()) == state
 
 
 BOUNDS = (1.0, 10.0, 100.0, 1000.0, float("inf"))

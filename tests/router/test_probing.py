@@ -134,3 +134,53 @@ def test_the_models_of_all_pods_are_listed_together():
             assert [entry["models"] for entry in listing] == [["a", "x"], ["b", "x"], None]
 
     run(case)
+
+
+def sleeper(levels: list[int]):
+    """Return a script for /metrics: a pod that is in the last of these states; -1 is awake."""
+
+    async def script(call):
+        awake, offloaded = float(levels[-1] < 0), float(levels[-1] == 1)
+        line = 'vllm:engine_sleep_state{engine="0",model_name="m",sleep_state="%s"} %s\n'
+        text = line % ("awake", awake) + line % ("weights_offloaded", offloaded)
+        await call.answer(text.encode())
+
+    return script
+
+
+def test_a_pod_that_sleeps_gets_no_requests_and_its_cache_is_forgotten(caplog):
+    """Its health is good, and it would take requests and leave them waiting."""
+    caplog.set_level(logging.INFO, "kvbench.router.probing")
+
+    async def case():
+        states = [-1]
+        async with House(fine, fine, policy="prefix_estimate", probe_every_s=0.005) as house:
+            pod, other = house.pods
+            pod.metrics = sleeper(states)
+            known = house.router.fleet.membership.pods[pod.name]
+            await until(lambda: known.probes_failed == 0)
+            other.healthy = False
+            await until(lambda: house.router.fleet.membership.pods[other.name].down)
+            prompt = chat("the river " * 200)
+            for cached in (False, True):
+                reply = await ask(house.url, "POST", CHAT, prompt)
+                assert reply.headers["x-kvbench-pod"] == pod.name
+                assert (reply.headers["x-kvbench-predicted-tokens"] != "0") == cached
+            states.append(1)
+            await until(lambda: known.down)
+            refusal = await ask(house.url, "POST", CHAT, prompt)
+            assert refusal.status == 503
+            assert (
+                f"{pod.name}: is asleep: it has to be woken" in refusal.json()["error"]["message"]
+            )
+            states.append(-1)
+            await until(lambda: not known.down)
+            reply = await ask(house.url, "POST", CHAT, prompt)
+            assert reply.headers["x-kvbench-predicted-tokens"] == "0"
+            states.append(0)
+            await until(lambda: known.down)
+            assert known.trouble == "is paused: it has to be woken (POST /wake_up there)"
+        assert f"{pod.name} is down: is asleep" in caplog.text
+        assert f"{pod.name} is up again" in caplog.text
+
+    run(case)
