@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from kvbench.stack.run import Prepared
     from kvbench.stack.tail import Tail
+    from kvbench.workload.plan import Plan
 
 PLAIN_SECONDS = 5.0
 """Seconds between two lines where there is no terminal to redraw."""
@@ -48,8 +49,9 @@ class Display:
         self._said_at = time.monotonic()
         for note in prepared.notes:
             self._console.print(f"note: {note}", style="yellow")
+        sentence = f"{self._arm}: {_size(plan)} → {manifest.target}{_least(plan)}"
+        self._console.print(sentence, soft_wrap=True)
         if not self._console.is_terminal:
-            self._console.print(f"{self._arm}: {self._planned} turns → {manifest.target}")
             return
         self._progress = Progress(
             TextColumn("{task.description}"),
@@ -91,6 +93,18 @@ class Display:
                     f"interrupted; every row so far is kept: {self._folder}", soft_wrap=True
                 )
             raise
+
+
+def _size(plan: Plan) -> str:
+    """Return how much there is to do."""
+    turns = f"{len(plan.turns):,} turns"
+    return turns if plan.sessions == len(plan.turns) else f"{plan.sessions:,} sessions, {turns}"
+
+
+def _least(plan: Plan) -> str:
+    """Return how long that takes at least, where the plan says so."""
+    least_s = plan.shortest_s
+    return f"; at least {format_seconds(least_s)}, by its arrivals and pauses" if least_s else ""
 
 
 def _said(tail: Tail) -> str:

@@ -118,6 +118,7 @@ def _summary(plan: Plan, top: Ceiling, there: Target | None) -> Table:
     if working_set := prefix_tokens(plan):
         table.add_row("shared prefixes", f"{working_set:,} tokens in all that are asked for")
     table.add_row("last session begins", f"after {format_seconds(last)}")
+    table.add_row("takes at least", f"{format_seconds(plan.shortest_s)}, were answers instant")
     table.add_row("prompt tokens", _spread(top.prompt_tokens))
     table.add_row("answer tokens", _spread(answers))
     table.add_row(

@@ -136,6 +136,17 @@ class Plan:
     def __post_init__(self) -> None:
         object.__setattr__(self, "sessions", len({turn.session for turn in self.turns}))
 
+    @property
+    def shortest_s(self) -> float:
+        """Seconds until the last turn is due, if answers took no time: arrivals and pauses."""
+        due: dict[int, float] = {}
+        latest: dict[str, float] = {}
+        for turn in self.turns:
+            before = [latest.get(turn.session, 0.0), *(due.get(i, 0.0) for i in turn.after)]
+            moment = max(before) + turn.think if turn.at is None else turn.at
+            due[turn.index] = latest[turn.session] = moment
+        return max(due.values(), default=0.0)
+
     def part(self, worker: int, workers: int) -> Plan:
         """Return the turns of worker `worker` (from 0) of `workers`: whole families, no overlap.
 
