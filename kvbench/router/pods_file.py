@@ -4,8 +4,9 @@
       - http://10.0.0.7:8000
       - http://10.0.0.8:8000,events=tcp://10.0.0.8:5557
 
-Each is what `--pod` takes. There may be none. Unknown keys, URLs that are none, and pods that are
-named twice are errors, with file and line.
+Each is what `--pod` takes. `[]` is none; nothing at all is an error, for it is what remains when
+all lines are taken out in a hurry. So are unknown keys, URLs that are none, and pods that are named
+twice, with file and line.
 """
 
 from __future__ import annotations
@@ -32,9 +33,11 @@ def read_pods(path: Path) -> list[str]:
         raise InputError(
             "expected pods: and a list of URLs", where=file.where(()), hint="see docs/router.md"
         )
-    urls = content["pods"] or []
+    urls = content["pods"]
     if not isinstance(urls, list):
-        raise InputError("pods: expected a list of URLs", where=file.where(("pods",)))
+        raise InputError(
+            "pods: expected a list of URLs, or [] for none", where=file.where(("pods",))
+        )
     names: set[str] = set()
     for number, url in enumerate(urls):
         where = file.where(("pods", number))

@@ -59,13 +59,19 @@ class WatchedFile(Generic[Content]):
             return
         self._mark = mark
         try:
-            self._use(await asyncio.to_thread(self._read, self.path))
+            self._use(await asyncio.to_thread(self._read_again))
         except InputError as error:
             self.trouble = str(error)
             logger.warning("%s; what it said before holds", error)
         else:
             self.trouble = None
             logger.info("%s has changed and is in use", self.path)
+
+    def _read_again(self) -> Content:
+        """Return the content; of what is no file, such as a pipe, there might be no end."""
+        if self.path.exists() and not self.path.is_file():
+            raise InputError("expected a file", where=str(self.path))
+        return self._read(self.path)
 
     def _look(self) -> tuple[int, ...] | None:
         """Return what tells this version from others, None if there is no such file."""

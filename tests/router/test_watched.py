@@ -75,6 +75,23 @@ def test_a_file_replaced_by_one_of_the_same_size_and_time_has_changed(tmp_path):
     assert used == ["one", "two"]
 
 
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path):
+    """Nor is a directory read: what was said before holds, and a file is read again."""
+    path, used = tmp_path / "file", []
+    path.write_text("one")
+    file = WatchedFile(path, read, used.append)
+    file.load()
+    path.unlink()
+    os.mkfifo(path)
+    asyncio.run(file.refresh())
+    assert (used, file.trouble) == (["one"], f"{path}: expected a file")
+
+    path.unlink()
+    path.write_text("two")
+    asyncio.run(file.refresh())
+    assert (used, file.trouble) == (["one", "two"], None)
+
+
 def test_the_first_version_must_be_good(tmp_path):
     """Who starts something wants to know at once."""
     path = tmp_path / "file"
