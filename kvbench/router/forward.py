@@ -184,6 +184,8 @@ class Forwarding:
         except TimeoutError:
             self.failed("connect_timeout", "could not be connected to in time")
         except (OSError, UnicodeError) as error:  # a host name may be none
+            if isinstance(error, ConnectionRefusedError):
+                self._fleet.forget(pod.name)  # nobody listens: what it held is gone
             self.failed("connect", f"could not be connected to: {_words(error)}")
         else:
             try:
@@ -307,8 +309,6 @@ class Forwarding:
             return
         fleet.meters.errors.add(pod.name, failure)
         self._blame(pod, why)
-        if failure == "connect":
-            fleet.forget(pod.name)  # nobody listens: what it held is gone
         if failure not in {"connect", "connect_timeout"}:
             self._spent += 1
         if self._exchange.started:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import math
+import os
 
 import pytest
 from router.fakes import CHAT, Client, FakePod, House, ask, by_turns, chat, chunk, fine, run
@@ -308,6 +310,32 @@ def test_a_pod_that_nobody_listens_for_is_replaced_and_forgotten():
             assert house.router.fleet.membership.pods[gone.name].trouble == (
                 "could not be connected to: Connection refused"
             )
+
+    run(case)
+
+
+def test_a_router_that_is_out_of_connections_takes_no_pods_cache_for_lost():
+    """Only a refused connection says that the process has ended."""
+
+    async def out_of_files(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    async def case():
+        async with House(fine, policy="prefix_cost") as house:
+            body, client = chat("x" * 2000), await Client.to(house.url)
+            await client.ask("POST", CHAT, body)
+            house.pods[0].hang_up()
+            loop = asyncio.get_running_loop()
+            loop.create_connection = out_of_files
+            reply = await client.ask("POST", CHAT, body)
+            assert reply.status == 502
+            assert "Too many open files" in reply.json()["error"]["message"]
+            del loop.create_connection
+            reply = await client.ask("POST", CHAT, body)
+
+            assert reply.status == 200
+            assert int(reply.headers["x-kvbench-predicted-tokens"]) > 400
+            client.close()
 
     run(case)
 
