@@ -254,7 +254,7 @@ class Forwarding:
     def _doubtful(self, pod: Pod, status: int) -> bool:
         """Return whether another pod is to be asked what it thinks of a prompt."""
         refused = self._prompt is not None and status >= 400 and _well(status)
-        return refused and self._fleet.membership.doubts(pod) and self._another(pod)
+        return refused and self._another(pod) and self._fleet.membership.doubts(pod)
 
     def _another(self, pod: Pod) -> bool:
         """Return whether another pod could be asked."""

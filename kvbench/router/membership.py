@@ -45,7 +45,7 @@ class Pod:
         requests: Sent to it so far.
         draining: Whether it is to get no more.
         breaker: Its breaker.
-        refusals: Prompts in a row that it answered with 4xx, and no other pod has been asked.
+        refusals: Prompts in a row that it answered with 4xx since another was last asked.
         probes_failed: Probes in a row that failed; None before the first.
         down: Whether probes have found it down.
         trouble: The last failure in words, None while all is well.
@@ -196,15 +196,20 @@ class Membership:
             self._recovered(pod)
 
     def doubts(self, pod: Pod) -> bool:
-        """Return whether another pod should be asked before another 4xx of `pod` is believed."""
-        return pod.refusals >= _REFUSALS
+        """Return whether another pod is to be asked, now, before another 4xx of `pod` is believed.
+
+        Of requests under way together one asks, and the pod is trusted until it is judged.
+        """
+        doubted = pod.refusals >= _REFUSALS
+        if doubted:
+            pod.refusals = 0
+        return doubted
 
     def judged(self, pod: Pod, other: str, status: int, now: float) -> None:
-        """Take note of what another pod has answered to a prompt that `pod` answered with 4xx."""
+        """Take note of what another pod has answered to a prompt that `pod` was doubted for."""
         if status < 400:
             self.failed(pod, f"refuses prompts with 4xx that {other} answers", now)
-        else:
-            pod.refusals = 0
+            pod.refusals = _REFUSALS
 
     def _recovered(self, pod: Pod) -> None:
         """Take everything back."""

@@ -50,7 +50,7 @@ def test_a_pod_is_doubted_after_five_refusals_in_a_row_and_judged_by_another():
         membership.refused(pod)
     assert not membership.doubts(pod)
     membership.refused(pod)
-    assert membership.doubts(pod)
+    assert [membership.doubts(pod) for _ in range(3)] == [True, False, False]
     membership.judged(pod, "b:1", 400, now=10.0)
     assert (membership.doubts(pod), pod.trouble) == (False, None)
 
@@ -58,6 +58,7 @@ def test_a_pod_is_doubted_after_five_refusals_in_a_row_and_judged_by_another():
         membership.refused(pod)
     assert (names(membership, 10.0), pod.trouble) == ("ab", None)
     for _ in range(3):
+        assert membership.doubts(pod)
         membership.judged(pod, "b:1", 200, now=10.0)
     assert (names(membership, 10.0), names(membership, 11.0)) == ("b", "ab")
     assert pod.trouble == "refuses prompts with 4xx that b:1 answers"
