@@ -22,10 +22,10 @@ from setuptools import Distribution
 MODULES = {
     "http": ("connection", "exchange", "heads"),
     "metrics": ("instruments",),
-    "policies": ("held", "prefix_cost", "rates"),
+    "policies": ("held", "prefix_cost", "rates", "rent"),
     "router": (
-        "account", "breaker", "fleet", "forward", "heads", "intake", "keys", "membership", "models",
-        "responses", "upstream", "usage",
+        "account", "breaker", "chats", "fleet", "forward", "heads", "intake", "keys", "membership",
+        "models", "responses", "upstream", "usage",
     ),
 }  # fmt: skip
 

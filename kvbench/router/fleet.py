@@ -11,7 +11,8 @@ import msgspec
 from kvbench.policies.decision import RouteRequest
 from kvbench.policies.table import ON_INDEX, make_policy
 from kvbench.router.account import Account
-from kvbench.router.keys import PIECE_TOKENS, BytesPerToken
+from kvbench.router.chats import KnownChats
+from kvbench.router.keys import PIECE_TOKENS, BytesPerToken, check_text
 from kvbench.router.meters import Meters
 from kvbench.router.models import Models
 from kvbench.router.others import Others
@@ -78,6 +79,7 @@ class Fleet:
         pools: Connections, by pod.
         policies: Who chooses.
         bytes_per_token: How long a token is.
+        chats: What of their bodies is known.
         responses: Who made which.
         meters: What is counted.
         tokens: The models whose tokens the router makes itself.
@@ -106,6 +108,7 @@ class Fleet:
         self.pools: dict[str, Pool] = {}
         self.policies = policies
         self.bytes_per_token = BytesPerToken()
+        self.chats = KnownChats()
         self.responses = Responses()
         self.meters = Meters()
         self.account = Account(books.index, books.tokens, self.meters, books.journal, utc=books.utc)
@@ -170,11 +173,16 @@ class Fleet:
         return {maker} if maker in self.membership.pods else self.models.serving(model)
 
     def read(self, path: str, body: bytes) -> Reading | None:
-        """Return a prompt laid out for its tokens, where they can be told and would be of use."""
+        """Return a prompt laid out for its tokens, where they can be told and would be of use.
+
+        Raises:
+            BodyError: The body is not UTF-8.
+        """
         ledger = self.index.ledger
         if not ledger.streams or ledger.block_size(self.membership.pods) is None:
             return None
         began = self.clock.now()
+        check_text(body)
         parsed = self.tokens.parse(path, body)
         if parsed is None:
             return None

@@ -34,6 +34,8 @@ from kvbench.router.shapes import NAMED, PLAIN
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from kvbench.router.shapes import Plain, Said
+
 PIECE = 256  # bytes of text, or 64 token ids
 PIECE_TOKENS = 64  # where tokens are known
 _PIECES = struct.Struct(f"{PIECE}s")
@@ -116,12 +118,27 @@ def read_prompt(body: bytes) -> Prompt:
         return _read_any(body)
     if plain.tools or plain.system:
         return _read_any(body)
-    text = "".join([f"\x02{said.role}\x03{said.content}" for said in plain.messages])
-    data = text.encode("utf-8", "surrogatepass")
+    data = canonical(plain.messages)
+    return plain_prompt(plain, tuple(chain(data, first_key(plain))), len(data))
+
+
+def canonical(messages: list[Said]) -> bytes:
+    """Return the canonical text of messages that are role and text."""
+    text = "".join([f"\x02{said.role}\x03{said.content}" for said in messages])
+    return text.encode("utf-8", "surrogatepass")
+
+
+def first_key(plain: Plain) -> int:
+    """Return the key that a chat's first piece comes after."""
+    return _first_key(f"chat\x1f{plain.model or None}\x1f{plain.cache_salt or None}")
+
+
+def plain_prompt(plain: Plain, keys: tuple[int, ...], size: int) -> Prompt:
+    """Return the prompt of a chat, given its keys and the size of its text."""
     return Prompt(
         model=plain.model,
-        keys=_chain(data, f"chat\x1f{plain.model or None}\x1f{plain.cache_salt or None}"),
-        size=len(data),
+        keys=keys,
+        size=size,
         counted=False,
         stream=plain.stream,
         session=plain.prompt_cache_key or plain.user or None,
@@ -149,7 +166,7 @@ def _read_any(body: bytes) -> Prompt:
     kind = f"{kind}\x1f{before}" if before else kind
     return Prompt(
         model=model or "",
-        keys=_chain(data, f"{kind}\x1f{model}\x1f{salt}"),
+        keys=tuple(chain(data, _first_key(f"{kind}\x1f{model}\x1f{salt}"))),
         size=size,
         counted=kind == "ids",
         stream=fields.get("stream") is True,
@@ -193,16 +210,17 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _chain(data: bytes, seed: str) -> tuple[int, ...]:
-    """Return the keys of the whole pieces of `data`."""
+def _first_key(seed: str) -> int:
+    return _digest(seed.encode("utf-8", "surrogatepass"))
+
+
+def chain(data: bytes, key: int) -> list[int]:
+    """Return the keys of the whole pieces of `data`, which comes after the piece of that key."""
     whole = min(len(data) // PIECE, _MOST_PIECES) * PIECE
-    if not whole:
-        return ()
-    key = _digest(seed.encode("utf-8", "surrogatepass"))
     view, keys = memoryview(data)[:whole], list[int]()
     for start in range(0, whole, _STRETCH):
         keys += _stretch(view[start : start + _STRETCH], keys[-1] if keys else key)
-    return tuple(keys)
+    return keys
 
 
 def _stretch(data: memoryview, key: int) -> list[int]:

@@ -29,6 +29,35 @@ class Plain(msgspec.Struct, gc=False):
     system: msgspec.Raw = msgspec.Raw()
 
 
+class Start(msgspec.Struct, frozen=True, gc=False):
+    """What bodies begin with: so many whole stretches of bytes, the same in all of them.
+
+    Attributes:
+        raw: The last of these stretches.
+        before: What stands before that; None before the first.
+        at: Bytes of the body that are done with: the next is a message of the chat, or the first
+            of all.
+        lead: What to put before the rest of a body, so that it is JSON which says the same.
+        messages: Those in the bytes that are done with.
+        first: The key that the chat's first piece comes after.
+        keys: Of pieces that end in these messages, but not in those of `before`.
+        key: Of the last piece that ends in these messages.
+        text: Canonical text behind that piece.
+        size: Bytes of canonical text in all.
+    """
+
+    raw: bytes
+    before: Start | None
+    at: int
+    lead: bytes
+    messages: int
+    first: int
+    keys: list[int]
+    key: int
+    text: bytes
+    size: int
+
+
 class Named(msgspec.Struct):
     """Whatever asks for a model."""
 
