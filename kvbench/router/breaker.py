@@ -48,12 +48,14 @@ class Breaker:
         """Return whether another request may be sent, with so many of the pod's under way."""
         return self.closed or (now >= self.until and in_flight == 0)
 
-    def failed(self, now: float) -> None:
-        """Take note of a failure."""
+    def failed(self, now: float) -> bool:
+        """Take note of a failure; return whether a pause begins with it."""
         self.failures += 1
-        if not self.closed and now >= self.until:
+        begins = not self.closed and now >= self.until
+        if begins:
             self.pause_s = min(max(2 * self.pause_s, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
             self.until = now + self.pause_s
+        return begins
 
     def answered(self) -> None:
         """Take note of the beginning of an answer."""

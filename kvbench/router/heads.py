@@ -118,6 +118,8 @@ def parse_head(head: bytes, method: str, *, counted: bool) -> Head:
     keep_alive = _accept(head[:-2] + b"content-length: 1\r\n\r\n" if counted else head)
     line, *rest = head[:-4].split(b"\r\n")
     status = int(line[9:12])
+    if status < 200:  # interim answers have been passed over
+        raise ValueError("no status")
     has_body = method != "HEAD" and status not in _BODILESS
     chunked, framed, dropped = False, counted or not has_body, _HOP_BY_HOP
     kept: list[tuple[bytes, bytes]] = []

@@ -18,6 +18,7 @@ Rules:
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,8 @@ from kvbench.router.breaker import Breaker
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
+
+logger = logging.getLogger(__name__)
 
 _FAILED_PROBES = 3
 _REFUSALS = 5
@@ -175,7 +178,9 @@ class Membership:
 
     def failed(self, pod: Pod, why: str, now: float) -> None:
         """Take note that a request failed on `pod`."""
-        pod.breaker.failed(now)
+        if pod.breaker.failed(now):
+            pause_s = pod.breaker.pause_s
+            logger.warning("%s is left alone for %g s if others can: %s", pod.name, pause_s, why)
         pod.trouble = why
         self._calm = False
 
@@ -213,6 +218,8 @@ class Membership:
 
     def _recovered(self, pod: Pod) -> None:
         """Take everything back."""
+        if pod.breaker.pause_s:
+            logger.info("%s answers again", pod.name)
         pod.breaker.succeeded()
         pod.trouble = None
         self._sort()

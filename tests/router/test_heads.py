@@ -149,6 +149,12 @@ def test_a_head_that_could_be_read_in_two_ways_is_refused(lines):
         head(*lines)
 
 
+def test_a_status_that_is_none_is_refused():
+    """RFC 9110 §15: clients could not read it."""
+    with pytest.raises(ValueError, match="no status"):
+        head(b"content-length: 0", status=b"099 Hm")
+
+
 def test_an_answer_to_head_has_no_body_whatever_its_length_says():
     """RFC 9110 §9.3.2. The length is passed on."""
     parsed, length = head(b"content-length: 5", method="HEAD")

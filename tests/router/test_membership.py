@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -40,6 +42,25 @@ def test_a_pod_that_fails_thrice_is_left_alone_and_tried_after_a_second():
     membership.answered(pod)
     membership.succeeded(pod)
     assert (pod.trouble, names(membership, 10.5)) == (None, "ab")
+
+
+def test_the_log_says_when_a_pod_is_left_alone_and_when_it_answers_again(caplog):
+    """Once a pause, however many fail; of a pod that failed now and then, nothing."""
+    caplog.set_level(logging.INFO, "kvbench")
+    membership = members("a", "b")
+    pod = membership.pods["a:1"]
+    membership.failed(pod, "broke", now=10.0)
+    membership.succeeded(pod)
+    assert caplog.records == []
+    for moment in (20.0, 20.0, 20.0, 20.1, 21.5, 21.6):
+        membership.failed(pod, "broke", now=moment)
+    membership.succeeded(pod)
+
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("WARNING", "a:1 is left alone for 1 s if others can: broke"),
+        ("WARNING", "a:1 is left alone for 2 s if others can: broke"),
+        ("INFO", "a:1 answers again"),
+    ]
 
 
 def test_a_pod_is_doubted_after_five_refusals_in_a_row_and_judged_by_another():
