@@ -4,7 +4,7 @@
 |---|---|
 | `POST` to `/v1/chat/completions`, `/v1/completions`, | by the pod that the policy chooses |
 | `/v1/responses`, `/v1/messages` | |
-| `GET /v1/models` | all models of all pods |
+| `GET /v1/models`, `/v1/models/ID` | all models of all pods, or one |
 | `POST /reset_prefix_cache` | by all pods: 200 if all answer 200; policies forget |
 | `GET /health`, `/pods`, `/decisions`, `/metrics` | by the router itself: see `pages` |
 | everything else | by the least loaded pod that serves the model, but controls of one pod: 404 |
@@ -24,6 +24,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+from codecs import BOM_UTF8
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -35,7 +36,7 @@ from kvbench.router.answers import answer_json
 from kvbench.router.bodies import CodingError, coding, form_field, uncoded, unpack
 from kvbench.router.forward import Forwarding
 from kvbench.router.heads import has_passed
-from kvbench.router.keys import BodyError, read_model
+from kvbench.router.keys import BodyError, check_text, read_model, read_prompt
 from kvbench.router.models import UnknownModelError
 from kvbench.router.pages import is_page
 from kvbench.router.paths import MODELS, PROMPTS, RESET, passed_on
@@ -45,7 +46,7 @@ from kvbench.router.waiting import Refusal, Visit, WaitingRoom
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
-    from kvbench.http.server import Exchange
+    from kvbench.http.server import Exchange, Head
     from kvbench.policies.decision import Policy
     from kvbench.router.access import Access, Holder
     from kvbench.router.fleet import Fleet
@@ -62,6 +63,7 @@ _LOOP = (
     "router that is one of its pods. GET /pods says which; take it out of --pod, the pods file or "
     "the DNS name, or DELETE it on the admin port."
 )
+_ONE_MODEL = MODELS + "/"
 _LONGEST_ID = 256  # characters of a request's id that are kept
 _MOST_AT_ONCE = 4096  # characters: encoding them takes a millisecond
 
@@ -128,6 +130,8 @@ class Intake:
             self._route(exchange, holder)
         elif path == MODELS and method == "GET":
             self._list_models(exchange, holder)
+        elif path.startswith(_ONE_MODEL) and method == "GET":
+            self._show_model(exchange, path.removeprefix(_ONE_MODEL), holder)
         elif path == RESET and method == "POST":
             self.reset(exchange)
         elif method in {"GET", "HEAD"} and self._pages.show(exchange):
@@ -146,7 +150,7 @@ class Intake:
         holder = self._access.of(head.named)
         if holder is not None:
             self._fleet.meters.key_requests.add(holder.name)
-        elif head.path not in _OPEN:
+        elif head.path not in _OPEN and not _is_preflight(head):
             sentence = "Expected an API key that is known here: authorization: Bearer KEY."
             self._pages.refuse(exchange, HTTPStatus.UNAUTHORIZED, sentence)
             return
@@ -192,9 +196,11 @@ class Intake:
         try:
             wanted = headers.get(b"x-kvbench-policy")
             policy = fleet.policies.default if wanted is None else self._policy(wanted)
+            asked.body = asked.body.removeprefix(BOM_UTF8)
+            check_text(asked.body)
             reading = fleet.read(asked.head.path, asked.body)
             if reading is None:
-                prompt = fleet.chats.read(asked.body)
+                prompt = read_prompt(asked.body)
                 fleet.meters.stages.observe("parse", value=now() - arrived)
         except (BodyError, InputError) as error:
             self._pages.refuse(exchange, HTTPStatus.BAD_REQUEST, str(error))
@@ -246,10 +252,9 @@ class Intake:
         else:
             self._begin(exchange, request, reading.prompt, policy, holder, arrived=arrived)
 
-    def _pass(self, exchange: Exchange, holder: Holder | None) -> None:
+    def _pass(self, exchange: Exchange, holder: Holder | None, model: str = "") -> None:
         """Send what has no prompt to the least loaded pod that serves the model it names."""
         fleet, request = self._fleet, exchange.request
-        model = ""
         if request.body and fleet.models.several:
             kind = request.head.named.get(b"content-type", b"")
             model = form_field(kind, request.body, b"model") or read_model(request.body)
@@ -266,6 +271,14 @@ class Intake:
             answer_json(exchange, {"object": "list", "data": models})
         else:
             self._pass(exchange, holder)
+
+    def _show_model(self, exchange: Exchange, name: str, holder: Holder | None) -> None:
+        """Answer what one model is, as it stands in the list; its pods answer if it does not."""
+        models = {str(entry["id"]): entry for entry in self._fleet.models.union()}
+        if name in models:
+            answer_json(exchange, models[name])
+        else:
+            self._pass(exchange, holder, name)
 
     def _begin(
         self,
@@ -320,3 +333,8 @@ class Intake:
     def _identity(self, headers: Mapping[bytes, bytes]) -> str:
         known = headers.get(b"x-request-id")
         return known[:_LONGEST_ID].decode("latin-1") if known else f"r{next(self._numbers)}"
+
+
+def _is_preflight(head: Head) -> bool:
+    """Return whether a browser asks if it may ask: without a key, and for the pod to say."""
+    return head.method == "OPTIONS" and b"access-control-request-method" in head.named

@@ -23,6 +23,7 @@ from __future__ import annotations
 import re
 import struct
 from array import array
+from codecs import BOM_UTF8
 from typing import TYPE_CHECKING, cast
 
 import msgspec
@@ -141,7 +142,7 @@ def plain_prompt(plain: Plain, keys: tuple[int, ...], size: int) -> Prompt:
         size=size,
         counted=False,
         stream=plain.stream,
-        session=plain.prompt_cache_key or plain.user or None,
+        session=plain.session_id or plain.prompt_cache_key or plain.user or None,
     )
 
 
@@ -163,14 +164,18 @@ def _read_any(body: bytes) -> Prompt:
         kind, data, size = "unknown", b"", 0
     model, salt = _text(fields.get("model")), _text(fields.get("cache_salt"))
     before = _text(fields.get("previous_response_id"))  # of which this is the continuation
+    counted = kind == "ids"
     kind = f"{kind}\x1f{before}" if before else kind
+    if fields.get("features"):  # pictures, whose places in the ids all look alike
+        kind += f"\x1f{_digest(_json(fields['features']).encode())}"
+    session = map(_text, map(fields.get, ("session_id", "prompt_cache_key", "user")))
     return Prompt(
         model=model or "",
         keys=tuple(chain(data, _first_key(f"{kind}\x1f{model}\x1f{salt}"))),
         size=size,
-        counted=kind == "ids",
+        counted=counted,
         stream=fields.get("stream") is True,
-        session=_text(fields.get("prompt_cache_key")) or _text(fields.get("user")),
+        session=next(filter(None, session), None),
         continues=before or "",
     )
 
@@ -178,7 +183,7 @@ def _read_any(body: bytes) -> Prompt:
 def read_model(body: bytes) -> str:
     """Return the model that a body asks for; "" if it asks for none, or is no JSON."""
     try:
-        return NAMED.decode(body).model
+        return NAMED.decode(body.removeprefix(BOM_UTF8)).model
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return ""
 
@@ -241,7 +246,7 @@ def _stretch(data: memoryview, key: int) -> list[int]:
 
 def _layout(fields: dict[str, object]) -> tuple[str, bytes, int]:
     """Return the kind of prompt, its first canonical bytes, and the size of all of it."""
-    messages, prompt = _messages(fields), fields.get("prompt")
+    messages, prompt = _messages(fields), fields.get("prompt", fields.get("token_ids"))
     if messages is not None and len(messages) > _MOST_MESSAGES:
         return "unknown", b"", 0
     if messages is not None:

@@ -7,7 +7,10 @@ sleep, and a router that is open to clients must not hand them its pods' control
 
 from __future__ import annotations
 
-PROMPTS = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses"})
+PROMPTS = frozenset({
+    "/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses", "/invocations",
+    "/inference/v1/generate",
+})  # fmt: skip
 MODELS = "/v1/models"
 RESET = "/reset_prefix_cache"
 

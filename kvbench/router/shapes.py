@@ -23,6 +23,7 @@ class Plain(msgspec.Struct, gc=False):
     model: str = ""
     stream: bool = False
     cache_salt: str | None = None
+    session_id: str | None = None
     prompt_cache_key: str | None = None
     user: str | None = None
     tools: msgspec.Raw = msgspec.Raw()

@@ -86,6 +86,7 @@ class _Body(msgspec.Struct):
 
     model: str = ""
     stream: bool | None = False
+    session_id: str | None = None
     prompt_cache_key: str | None = None
     user: str | None = None
     cache_salt: str | None = None
@@ -97,6 +98,7 @@ class _Body(msgspec.Struct):
     truncate_prompt_tokens: None = None
     prompt_embeds: None = None
     mm_processor_kwargs: None = None
+    features: None = None
 
 
 class _Chat(_Body, kw_only=True):
@@ -111,11 +113,21 @@ class _Completion(_Body, kw_only=True):
     add_special_tokens: bool | None = None
 
 
-Body: TypeAlias = _Chat | _Completion
+class _Generation(_Body, kw_only=True):
+    token_ids: list[int]
 
-_FORMS: dict[str, msgspec.json.Decoder[_Chat] | msgspec.json.Decoder[_Completion]] = {
+
+Body: TypeAlias = _Chat | _Completion | _Generation
+
+_FORMS: dict[
+    str,
+    msgspec.json.Decoder[_Chat]
+    | msgspec.json.Decoder[_Completion]
+    | msgspec.json.Decoder[_Generation],
+] = {
     "/v1/chat/completions": msgspec.json.Decoder(_Chat),
     "/v1/completions": msgspec.json.Decoder(_Completion),
+    "/inference/v1/generate": msgspec.json.Decoder(_Generation),
 }
 
 
@@ -327,7 +339,7 @@ def _lay_out(model: ModelTokens, body: Body) -> Reading | None:
         size=0,
         counted=True,
         stream=body.stream is True,
-        session=body.prompt_cache_key or body.user or None,
+        session=body.session_id or body.prompt_cache_key or body.user or None,
     )
     keys = PromptKeys(body.cache_salt or None, model.lora)
     if isinstance(body, _Chat):
@@ -337,6 +349,8 @@ def _lay_out(model: ModelTokens, body: Body) -> Reading | None:
         if text is None:
             return None
         return Reading(prompt, model, model.store.lookup(text), (), keys)
+    if isinstance(body, _Generation):
+        return Reading(prompt, model, None, array("I", body.token_ids), keys)
     if isinstance(body.prompt, str):
         special = body.add_special_tokens is not False
         if special:

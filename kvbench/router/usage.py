@@ -1,7 +1,8 @@
 """The token counts in an answer, found without parsing it.
 
 An answer ends, streamed or not, with `"usage":{…}`, which has the two counts that matter here. In
-JSON a quote inside a string is escaped, so the bytes `"usage"` occur as a key and nowhere else.
+JSON a quote inside a string is escaped, so the bytes `"usage":` occur as a key and nowhere else
+(without the colon, the token may be one of those whose probabilities are told).
 Each piece of the body is searched once for that key; the 1,024 bytes behind its last occurrence
 are kept, and read when the answer has ended. A count that is not there is unknown (None), never 0.
 
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import re
 
-_KEY = b'"usage"'
+_KEY = b'"usage":'
 _KEPT = len(_KEY)
 _WINDOW = 1024
 _PROMPT = re.compile(rb'"(?:prompt|input)_tokens"\s*:\s*(\d{1,12})\b')

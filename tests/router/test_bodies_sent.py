@@ -117,3 +117,36 @@ def test_an_upload_goes_to_a_pod_that_serves_its_model():
             assert nameless.status == 200
 
     run(case)
+
+
+def test_the_mark_that_some_editors_put_before_a_text_is_taken_off():
+    """A byte order mark says nothing in UTF-8; vLLM reads past it, and other servers may not."""
+
+    async def case():
+        async with House(fine, fine, probe_every_s=0.005) as house:
+            one, two = house.pods
+            one.models, two.models = ["m"], ["n"]
+            fleet = house.router.fleet
+            await until(lambda: all(fleet.models.of(pod.name) is not None for pod in house.pods))
+            for path in (CHAT, "/v1/embeddings"):
+                reply = await ask(house.url, "POST", path, b"\xef\xbb\xbf" + chat("hi"))
+                assert reply.headers["x-kvbench-pod"] == one.name
+            assert one.calls[0].body == chat("hi")
+
+    run(case)
+
+
+def test_token_ids_to_generate_from_go_where_they_are_cached():
+    """As prompts by any other name do."""
+
+    async def case():
+        async with House(fine, fine, policy="prefix_estimate") as house:
+            body = json.dumps({"model": "m", "token_ids": list(range(1000))}).encode()
+            pods = set()
+            for _ in range(6):
+                reply = await ask(house.url, "POST", "/inference/v1/generate", body)
+                pods.add(reply.headers["x-kvbench-pod"])
+            assert len(pods) == 1
+            assert int(reply.headers["x-kvbench-predicted-tokens"]) > 900
+
+    run(case)

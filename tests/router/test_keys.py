@@ -341,3 +341,26 @@ def test_a_response_that_continues_another_shares_no_beginning_with_those_that_d
 
     assert shared(alone, after_a) == shared(after_a, after_b) == 0
     assert after_a.size == alone.size
+
+
+def test_a_prompt_of_token_ids_may_be_called_otherwise():
+    """And pictures, whose places in it look alike, keep prompts apart."""
+    ids = list(range(300))
+    plain = read_prompt(json.dumps({"prompt": ids}).encode())
+    assert read_prompt(json.dumps({"token_ids": ids, "features": None}).encode()) == plain
+    pictures = [{"mm_hashes": {"image": [name]}} for name in "aab"]
+    one, same, other = (
+        read_prompt(json.dumps({"token_ids": ids, "features": some}).encode()) for some in pictures
+    )
+    assert one == same
+    assert one.counted
+    assert not set(one.keys) & {*plain.keys, *other.keys}
+
+
+@pytest.mark.parametrize("extra", [{}, {"seed": 2**70, "tools": []}])
+def test_a_session_in_the_body_goes_by_its_own_name_first(extra):
+    """Then by OpenAI's key for caches, then by the user."""
+    names = [("session_id", "s"), ("prompt_cache_key", "k"), ("user", "u")]
+    for first in range(3):
+        body = {"messages": [{"role": "user", "content": "hi"}], **dict(names[first:]), **extra}
+        assert read_prompt(json.dumps(body).encode()).session == names[first][1]

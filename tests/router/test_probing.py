@@ -110,6 +110,7 @@ def test_a_pod_that_comes_back_with_another_model_is_noticed(caplog):
                 ("INFO", f"{pod.name} now serves c"),
             ]
 
+            await until(lambda: not models.doubted(house.pods[1].name))
             house.pods[1].models = ["b", "adapter"]
             assert (await house.asked(CHAT, "adapter"))[0] == 404
             await until(lambda: models.of(house.pods[1].name) == ["b", "adapter"])
@@ -132,6 +133,30 @@ def test_the_models_of_all_pods_are_listed_together():
             assert reply.json()["object"] == "list"
             listing = (await ask(house.url, "GET", "/pods")).json()["pods"]
             assert [entry["models"] for entry in listing] == [["a", "x"], ["b", "x"], None]
+
+    run(case)
+
+
+def test_one_model_is_shown_as_it_stands_in_the_list():
+    """Whatever its name has in it; one that nobody serves is 404, one that may be is asked for."""
+
+    async def case():
+        async with Zoo("a", "b", "") as house:
+            house.pods[1].models = ["org/b v1"]
+            known = house.router.fleet.models
+            await until(lambda: known.of(house.pods[1].name) == ["org/b v1"])
+            await house.known()
+            for path in ("org/b%20v1", "org%2Fb%20v1"):
+                page = await ask(house.url, "GET", f"/v1/models/{path}")
+                assert page.json()["id"] == "org/b v1"
+            await ask(house.url, "GET", "/v1/models/c")
+            assert [call.target for call in house.pods[2].calls][-1:] == ["/v1/models/c"]
+        async with Zoo("a", "b") as house:
+            await house.known()
+            page = await ask(house.url, "GET", "/v1/models/c")
+            assert page.status == 404
+            assert page.json()["error"]["param"] == "model"
+            assert not any(pod.calls for pod in house.pods)
 
     run(case)
 

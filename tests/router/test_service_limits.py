@@ -73,6 +73,26 @@ def test_who_has_no_key_that_is_known_is_401(keys):
     run(case)
 
 
+def test_a_browser_may_ask_without_a_key_whether_it_may_ask(keys):
+    """It never sends one along with that; the pod says, and what it then asks needs a key."""
+
+    async def case():
+        async with House(fine, keys_file=keys) as house:
+            preflight = "access-control-request-method: POST"
+            for path, header, status in (
+                (CHAT, preflight, 200),
+                (CHAT, "origin: http://page", 401),
+                ("/decisions", preflight, 405),
+                ("/sleep", preflight, 404),
+            ):
+                reply = await ask(house.url, "OPTIONS", path, b"", header)
+                assert reply.status == status
+            assert [call.method for call in house.pods[0].calls] == ["OPTIONS"]
+            assert (await ask(house.url, "POST", CHAT, chat("hi"), preflight)).status == 401
+
+    run(case)
+
+
 def test_a_key_may_have_so_many_requests_at_once(keys):
     """The next is told to come again; another key is not concerned."""
 

@@ -80,6 +80,18 @@ def test_token_ids_are_taken_as_they_are(tokens):
     assert len(tokens.models["m"].chains(4)) == 2048 / 4
 
 
+def test_ids_that_are_to_be_generated_from_are_a_prompt_too(tokens):
+    """Unless pictures belong to them, whose places in the ids all look alike."""
+    ids, path = list(range(100)), "/inference/v1/generate"
+    asked = {"token_ids": ids, "sampling_params": {"max_tokens": 1}, "cache_salt": "s"}
+    found = exact(read(tokens, path, **asked))
+    assert (found.prompt_tokens, list(found.hashes)) == (
+        100,
+        block_hashes(ids, 4, PromptKeys("s"))[:-1],
+    )
+    assert read(tokens, path, **asked, features={"mm_hashes": {"image": ["a"]}}) is None
+
+
 def test_salt_and_adapter_are_part_of_every_prompt(tokens):
     """An adapter has its base model's tokens and blocks of its own."""
     shipped = Tokenizer.load()

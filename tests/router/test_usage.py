@@ -57,6 +57,12 @@ def test_counts_are_found_however_the_stream_is_cut(cuts):
             id="much may come behind it",
         ),
         pytest.param(
+            b'{"usage":{"prompt_tokens":7,"prompt_tokens_details":{"cached_tokens":5}},'
+            b'"prompt_logprobs":[null,{"9":{"logprob":-1.0,"decoded_token":"usage"}}]}',
+            (7, 5),
+            id="a token may be called usage",
+        ),
+        pytest.param(
             b'{"usage":{"input_tokens":9,"input_tokens_details":{"input_tokens_per_turn":[],'
             b'"cached_tokens":4},"output_tokens":2}}',
             (9, 4),
