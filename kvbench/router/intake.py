@@ -36,7 +36,7 @@ from kvbench.router.answers import answer_json
 from kvbench.router.bodies import CodingError, coding, form_field, uncoded, unpack
 from kvbench.router.forward import Forwarding
 from kvbench.router.heads import has_passed
-from kvbench.router.keys import BodyError, check_text, read_model, read_prompt
+from kvbench.router.keys import BodyError, read_model
 from kvbench.router.models import UnknownModelError
 from kvbench.router.pages import is_page
 from kvbench.router.paths import MODELS, PROMPTS, RESET, passed_on
@@ -197,10 +197,9 @@ class Intake:
             wanted = headers.get(b"x-kvbench-policy")
             policy = fleet.policies.default if wanted is None else self._policy(wanted)
             asked.body = asked.body.removeprefix(BOM_UTF8)
-            check_text(asked.body)
             reading = fleet.read(asked.head.path, asked.body)
             if reading is None:
-                prompt = read_prompt(asked.body)
+                prompt = fleet.chats.read(asked.body)
                 fleet.meters.stages.observe("parse", value=now() - arrived)
         except (BodyError, InputError) as error:
             self._pages.refuse(exchange, HTTPStatus.BAD_REQUEST, str(error))
