@@ -15,7 +15,10 @@ Rules:
   shape has no keys and is passed on: it is for the pod to judge.
 - Tokens are estimated from bytes, by what pods have counted so far (`BytesPerToken`). Token ids
   are counted.
-- An image or a sound counts by its digest: its data is not prompt text.
+- An image or a sound counts by its digest: its data is not prompt text. What an agent says to its
+  tools and hears of them is.
+- What clients say to servers and no model reads is left out, for it changes from turn to turn:
+  Anthropic's marks of what to cache, and the block of Claude Code's that only billing wants.
 """
 
 from __future__ import annotations
@@ -33,7 +36,6 @@ from kvbench.policies.decision import RouteRequest
 from kvbench.router.shapes import NAMED, PLAIN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
 
     from kvbench.router.shapes import Plain, Said
 
@@ -48,6 +50,10 @@ _MOST_KNOWN = 8192  # stretches; 700 bytes each
 _TYPICAL = 4.0  # bytes of English per token, until a pod has counted
 _MOST_MODELS = 256  # whose ratio is kept apart
 _WEIGHT = 0.05  # of a new count in the ratio
+_MARK = "cache_control"
+_APART = frozenset({"role", "content", _MARK})  # of a message's fields
+_TOOLS = frozenset({"tool_use", "tool_result", "thinking"})  # Anthropic's parts that are text
+_BILLING = "x-anthropic-billing-header"
 _LONE = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
     rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
@@ -250,7 +256,7 @@ def _layout(fields: dict[str, object]) -> tuple[str, bytes, int]:
     if messages is not None and len(messages) > _MOST_MESSAGES:
         return "unknown", b"", 0
     if messages is not None:
-        data = "".join(_chat(messages, fields.get("tools"))).encode("utf-8", "surrogatepass")
+        data = _chat(messages, fields.get("tools")).encode("utf-8", "surrogatepass")
         return "chat", data, len(data)
     batch = prompt if isinstance(prompt, list) else [prompt]
     if batch and isinstance(batch[0], int):
@@ -285,38 +291,52 @@ def _messages(fields: dict[str, object]) -> list[object] | None:
     return [{"role": "system", "content": lead}, *messages] if lead else messages
 
 
-def _chat(messages: list[object], tools: object) -> Iterator[str]:
-    """Yield the text of a chat: what the template would lay out, in its order."""
-    if tools:
-        yield _json(tools)
+def _chat(messages: list[object], tools: object) -> str:
+    """Return the text of a chat: what the template would lay out, in its order."""
+    said = [_json(tools)] if tools else []
     for message in messages:
-        if not isinstance(message, dict):
-            yield _json(message)
-            continue
-        content = message.get("content")
-        yield f"\x02{message.get('role')}\x03"
-        if isinstance(content, str):
-            yield content
-        elif isinstance(content, list):
-            yield "\n".join(map(_part, content))
-        if len(message) > 2:
-            rest = {
-                name: value
-                for name, value in message.items()
-                if value is not None and name not in {"role", "content"}
-            }
-            yield _json(rest) if rest else ""
+        if isinstance(message, dict):
+            _say(message, said)
+        else:
+            said.append(_json(message))
+    return "".join(said)
+
+
+def _say(message: dict[str, object], said: list[str]) -> None:
+    """Put the text of a message, or of a part that is as much, behind what was said."""
+    content = message.get("content")
+    said.append(f"\x02{message.get('role')}\x03")
+    if isinstance(content, str):
+        said.append(content)
+    elif isinstance(content, list):
+        said.append("\n".join(map(_part, content)))
+    if not message.keys() <= _APART:
+        rest = {
+            name: value
+            for name, value in message.items()
+            if value is not None and name not in _APART
+        }
+        if rest:
+            said.append(_json(rest))
 
 
 def _part(part: object) -> str:
     """Return the text of one part of a content; anything else as a digest."""
     if isinstance(part, str):
         return part
-    if isinstance(part, dict) and isinstance(part.get("text"), str):
-        return cast("str", part["text"])
+    if isinstance(part, dict):
+        text = part.get("text")
+        if isinstance(text, str):
+            return "" if text.startswith(_BILLING) else text
+        if part.get("type") in _TOOLS:
+            said = list[str]()
+            _say(part, said)
+            return "".join(said)
     return xxhash.xxh3_128_hexdigest(_json(part).encode("utf-8", "surrogatepass"))
 
 
 def _json(value: object) -> str:
-    """Return compact JSON with sorted keys."""
+    """Return compact JSON with sorted keys, without a mark of what to cache."""
+    if isinstance(value, dict) and _MARK in value:
+        value = {key: one for key, one in value.items() if key != _MARK}
     return msgspec.json.encode(value, order="sorted").decode()

@@ -364,3 +364,45 @@ def test_a_session_in_the_body_goes_by_its_own_name_first(extra):
     for first in range(3):
         body = {"messages": [{"role": "user", "content": "hi"}], **dict(names[first:]), **extra}
         assert read_prompt(json.dumps(body).encode()).session == names[first][1]
+
+
+def test_an_agents_next_turn_extends_its_last_whatever_it_says_to_servers():
+    """Claude Code's billing block has another hash each time; its marks roll on turn by turn."""
+
+    def turn(number: int) -> Prompt:
+        mark = {"cache_control": {"type": "ephemeral"}}
+        messages = []
+        for index in range(number):
+            asked = {"type": "tool_use", "id": f"t{index}", "name": "read", "input": {"path": "a"}}
+            found = {"type": "tool_result", "tool_use_id": f"t{index}", "content": LONG}
+            last = mark if index == number - 1 else {}
+            messages += [
+                {"role": "assistant", "content": [asked]},
+                {"role": "user", "content": [found | last], **last},
+            ]
+        billing = f"x-anthropic-billing-header: cc_version=2.1.1; cch={number}aa;"
+        system = [{"type": "text", "text": text} for text in (billing, LONG)]
+        body = {"model": "m", "system": system, "messages": messages}
+        return read_prompt(json.dumps(body).encode())
+
+    one, two, three = map(turn, (1, 2, 3))
+    assert one.keys == two.keys[: len(one.keys)]
+    assert two.keys == three.keys[: len(two.keys)]
+    assert len(one.keys) >= 2 * len(LONG) // PIECE
+    assert three.size > 4 * len(LONG)
+
+
+def test_a_picture_that_a_tool_gave_counts_by_its_digest_among_text():
+    """A screenshot is no prompt text; what stands around it is."""
+
+    def result(data):
+        picture = {"type": "image", "source": {"type": "base64", "data": data * 100_000}}
+        part = {"type": "tool_result", "content": [{"type": "text", "text": LONG}, picture]}
+        return chat(user([part]))
+
+    one, same, other = map(result, "aab")
+    assert one == same
+    assert len(LONG) < one.size < 2 * len(LONG)
+    assert one.keys[:-1] == other.keys[:-1]
+    thought = chat(user([{"type": "thinking", "thinking": LONG}], "assistant"))
+    assert thought.size > len(LONG)
