@@ -1,15 +1,19 @@
 """Where a host name leads, and who can be reached there.
 
-A question to the system's resolver cannot be taken back: until it is answered it holds one of few
-threads, however little patience its asker has. So a host asks once at a time, all who want to know
-wait for the same answer, and who gives up leaves the question to the others.
+A question to the system's resolver cannot be taken back: until it is answered it holds a thread,
+however little patience its asker has. So a host asks once at a time, all who want to know wait for
+the same answer, and who gives up leaves the question to the others. The thread is the question's
+own: of a pool, a few names that nobody answers for would take all threads, and names that are well
+would wait; and a process can end without waiting for it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import socket
+import threading
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -23,10 +27,33 @@ async def resolve(host: str, port: int) -> list[str]:
 
     Raises:
         OSError: It has none, or nobody can tell.
+        UnicodeError: The name cannot be one.
     """
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [str(address[0]) for *_, address in found]
+    answer: asyncio.Future[list[str]] = loop.create_future()
+
+    def ask() -> None:
+        with contextlib.suppress(RuntimeError):  # nobody is left to be told
+            try:
+                found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            except (OSError, UnicodeError) as error:
+                loop.call_soon_threadsafe(_settle, answer, error)
+            else:
+                addresses = [str(address[0]) for *_, address in found]
+                loop.call_soon_threadsafe(_settle, answer, addresses)
+
+    threading.Thread(target=ask, name=f"resolve {host}", daemon=True).start()
+    return await answer
+
+
+def _settle(answer: asyncio.Future[list[str]], found: list[str] | Exception) -> None:
+    """Hand out what was found, if anybody still waits."""
+    if answer.done():
+        return
+    if isinstance(found, Exception):
+        answer.set_exception(found)
+    else:
+        answer.set_result(found)
 
 
 class Host:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
+import threading
 
 import pytest
 
@@ -35,6 +37,32 @@ def test_the_systems_resolver_is_asked():
         assert "127.0.0.1" in await resolve("localhost", 80)
 
     asyncio.run(case())
+
+
+def test_a_name_that_cannot_be_one_is_a_failure():
+    """No name server could be asked for it."""
+    with pytest.raises(UnicodeError):
+        asyncio.run(resolve("a" * 64 + ".svc", 80))
+
+
+def test_names_that_nobody_answers_for_hold_up_no_other(monkeypatch):
+    """However many there are; nor does the end wait for them."""
+    answer = threading.Event()
+    ask = socket.getaddrinfo
+
+    def slow(host: str, *rest: object, **named: object) -> object:
+        if host.startswith("slow"):
+            assert answer.wait(30)
+        return ask("localhost", *rest, **named)
+
+    async def case() -> None:
+        waiting = [asyncio.ensure_future(resolve(f"slow{n}", 80)) for n in range(50)]
+        assert "127.0.0.1" in await resolve("good", 80)
+        assert not any(one.done() for one in waiting)
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    asyncio.run(case())
+    answer.set()
 
 
 @pytest.mark.parametrize("address", ["10.0.0.1", "::1", "fe80::1%eth0"])
