@@ -15,6 +15,8 @@ orders out uses a fresh socket for each replay, and gives up on one when the nex
 - A live number that does not exceed the last live one means that the engine was restarted: forget
   the pod. A live number that the replay has already brought is skipped, if it is the same batch; if
   not, it is another engine's.
+- A replay with a hole in it has lost something on its way: a publisher sends as fast as it can, and
+  its socket drops what it has no room for. The rest is asked for anew, as long as that gets on.
 - What no replay can bring is lost for good. Then the pod is forgotten, because a lost removal would
   be believed for ever, and counts as degraded: what is known of it is true but not complete. It
   stays so until its cache is cleared: no event says what is there, and a block that was stored in
@@ -185,8 +187,10 @@ class EventFeed:
             return self._recognize(message)
         if message.seq == END_OF_REPLAY:
             return self.replay_ended(answered=True)
-        if message.seq < self._next or not self.replaying:
+        if message.seq < self._next or self._replay_from is None:
             return []
+        if message.seq > self._next > self._replay_from:
+            return [self._order_replay()]
         orders = self._lose_until(message.seq) if message.seq > self._next else []
         return [*orders, self._apply(message.payload)]
 

@@ -72,6 +72,21 @@ def test_what_the_publisher_no_longer_keeps_is_lost_and_the_pod_degraded():
     assert feed.lost == 898
 
 
+def test_what_a_replay_loses_on_its_way_is_asked_for_as_long_as_that_gets_on():
+    """A publisher's socket drops what is sent faster than it is read, in the middle too."""
+    feed = EventFeed()
+    assert feed.ask() == [Replay(0)]
+    assert feed.replayed(live(0)) == apply(0)
+    assert feed.replayed(live(2)) == [Replay(1)]
+    assert feed.trust.level == "exact"
+    assert feed.replayed(live(1)) == apply(1)
+    assert feed.replayed(live(2)) == apply(2)
+    assert feed.replayed(live(5)) == [Replay(3)]
+    assert feed.replayed(live(5)) == [Forget("batches 3 to 4 are lost"), *apply(5)]
+    assert feed.replayed(END) == []
+    assert (feed.trust.level, feed.lost) == ("degraded", 2)
+
+
 def test_a_replay_that_brings_nothing_ends_in_a_loss_not_in_a_loop():
     """No answer, or an empty one."""
     feed = EventFeed()
