@@ -6,6 +6,8 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kvbench.router.upstream import in_words
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -102,7 +104,7 @@ async def fetch(
     except ConnectionRefusedError:
         return Answer(0, b"", "connection refused", refused=True)
     except (OSError, UnicodeError) as error:
-        return Answer(0, b"", f"could not be connected to: {error}")
+        return Answer(0, b"", f"could not be connected to: {in_words(error)}")
     finally:
         if upstream is not None:
             upstream.drop()

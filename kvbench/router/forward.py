@@ -28,7 +28,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import os
 from dataclasses import dataclass
 from functools import lru_cache
 from http import HTTPStatus
@@ -40,6 +39,7 @@ from kvbench.router.answers import refuse
 from kvbench.router.heads import length_line, response_head, stay
 from kvbench.router.membership import Lease
 from kvbench.router.responses import RESPONSES
+from kvbench.router.upstream import in_words
 from kvbench.router.usage import UsageFinder
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class Forwarding:
         except (OSError, UnicodeError) as error:  # a host name may be none
             if isinstance(error, ConnectionRefusedError):
                 self._fleet.forget(pod.name)  # nobody listens: what it held is gone
-            self.failed("connect", f"could not be connected to: {_words(error)}")
+            self.failed("connect", f"could not be connected to: {in_words(error)}")
         else:
             try:
                 self._send(upstream)
@@ -447,12 +447,6 @@ def _who_and_why(pod: str, policy: str, reason: str) -> bytes:
     """Return the header lines that say who was chosen, by whom, and why."""
     lines = f"x-kvbench-pod: {pod}\r\nx-kvbench-policy: {policy}\r\nx-kvbench-reason: {reason}\r\n"
     return lines.encode("latin-1")
-
-
-def _words(error: Exception) -> str:
-    """Return what the system says of a failed connection, without its addresses and numbers."""
-    number = getattr(error, "errno", None)
-    return os.strerror(number) if isinstance(number, int) and number > 0 else str(error)
 
 
 def _well(status: int) -> bool:

@@ -18,8 +18,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import re
 import socket
+import ssl
 from collections import deque
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Literal, Protocol, cast
@@ -289,6 +291,21 @@ def _only_chunk(data: bytes) -> bytes | None:
     start = found.end()
     stop = start + int(found[1], 16)
     return data[start:stop] if data[stop:] == b"\r\n" else None
+
+
+def in_words(error: Exception) -> str:
+    """Return why a connection cannot be made, without addresses and numbers."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        why = error.verify_message.rstrip(".")
+        return (
+            f"its certificate is not trusted: {why} (SSL_CERT_FILE names a file of those that are)"
+        )
+    if isinstance(error, ssl.SSLError):
+        return f"no TLS with it: {(error.reason or str(error)).lower().replace('_', ' ')}"
+    number = getattr(error, "errno", None)
+    if isinstance(number, int) and number > 0:
+        return os.strerror(number)
+    return getattr(error, "strerror", None) or str(error)
 
 
 class Pool:

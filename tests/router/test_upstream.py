@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import ssl
 from itertools import pairwise
 
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvbench.http.address import parse_address
-from kvbench.router.upstream import Pool, Upstream
+from kvbench.router.upstream import Pool, Upstream, in_words
 
 HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 
@@ -105,3 +107,37 @@ def test_a_stream_that_comes_chunk_by_chunk_needs_no_parser_until_its_end():
 def test_what_is_no_chunk_is_refused(bad):
     """By the parser, whatever Python would take for a number."""
     assert hear(HEAD, b"2\r\nhi\r\n", bad, b"0\r\n\r\n").end == "protocol"
+
+
+def untrusted(why: str) -> ssl.SSLCertVerificationError:
+    """Return what is raised for a certificate."""
+    error = ssl.SSLCertVerificationError(1, f"[SSL: CERTIFICATE_VERIFY_FAILED] {why} (_ssl.c:1006)")
+    error.verify_message = why
+    return error
+
+
+def tls(reason: str) -> ssl.SSLError:
+    """Return what is raised where TLS fails otherwise."""
+    error = ssl.SSLError(1, f"[SSL: {reason}] (_ssl.c:1006)")
+    error.reason = reason
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ConnectionRefusedError(111, "Connect call failed ('127.0.0.1', 1)"), "Connection refused"),
+        (OSError(113, "Connect call failed"), "No route to host"),
+        (socket.gaierror(-2, "Name or service not known"), "Name or service not known"),
+        (UnicodeError("label too long"), "label too long"),
+        (
+            untrusted("expired"),
+            "its certificate is not trusted: expired (SSL_CERT_FILE names a file of those that are)",
+        ),
+        (tls("WRONG_VERSION_NUMBER"), "no TLS with it: wrong version number"),
+    ],
+    ids=lambda given: type(given).__name__ if isinstance(given, Exception) else "",
+)
+def test_why_there_is_no_connection_is_said_in_words(error, words):
+    """Without addresses, which stand before, and numbers."""
+    assert in_words(error) == words
