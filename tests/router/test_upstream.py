@@ -131,8 +131,8 @@ def tls(reason: str) -> ssl.SSLError:
         (socket.gaierror(-2, "Name or service not known"), "Name or service not known"),
         (UnicodeError("label too long"), "label too long"),
         (
-            untrusted("expired"),
-            "its certificate is not trusted: expired (SSL_CERT_FILE names a file of those that are)",
+            untrusted("old"),
+            "its certificate is not trusted: old (SSL_CERT_FILE names a file of those that are)",
         ),
         (tls("WRONG_VERSION_NUMBER"), "no TLS with it: wrong version number"),
     ],
