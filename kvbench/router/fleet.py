@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
@@ -14,13 +15,13 @@ from kvbench.router.account import Account
 from kvbench.router.chats import KnownChats
 from kvbench.router.keys import PIECE_TOKENS, BytesPerToken, check_text
 from kvbench.router.meters import Meters
-from kvbench.router.models import Models
+from kvbench.router.models import Models, UnknownModelError
 from kvbench.router.others import Others
 from kvbench.router.responses import Responses
 from kvbench.router.upstream import Pool
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Sequence
+    from collections.abc import Container, Iterable, Sequence
 
     from kvbench.clock import Clock
     from kvbench.http.address import Address
@@ -184,7 +185,7 @@ class Fleet:
         began = self.clock.now()
         check_text(body)
         parsed = self.tokens.parse(path, body)
-        if parsed is None:
+        if parsed is None or not self._block_size(parsed.model):
             return None
         between = self.clock.now()
         reading = self.tokens.lay_out(parsed)
@@ -196,7 +197,7 @@ class Fleet:
         self, identity: str, session: str, reading: Reading, encoded: Sequence[Sequence[int]]
     ) -> RouteRequest:
         """Return a request with its tokens, given those that had to be encoded."""
-        size = self.index.ledger.block_size(self.membership.pods) or 1
+        size = self._block_size(reading.prompt.model) or 1
         began = self.clock.now()
         exact = reading.finish(encoded, size)
         self.meters.stages.observe("hash", value=self.clock.now() - began)
@@ -211,6 +212,14 @@ class Fleet:
             hashes=exact.hashes,
             hash_tokens=size,
         )
+
+    def _block_size(self, model: str) -> int:
+        """Return the size of the blocks of the pods that serve a model; 0 if none has told it."""
+        names: Iterable[str] = self.membership.pods
+        with contextlib.suppress(UnknownModelError):
+            among = self.models.serving(model)
+            names = names if among is None else [name for name in names if name in among]
+        return self.index.ledger.block_size(names) or 0
 
     def choose(
         self, policy: Policy, request: RouteRequest, pods: Sequence[PodState], now: float

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from dataclasses import replace
 
 import pytest
 from fakes_pod import NOW, make_config, running_pod
@@ -32,9 +33,10 @@ async def ask(url, method, target, body=b"", *headers):
 class House(contextlib.AsyncExitStack):
     """Simulated pods that publish KV events, and a router that follows them."""
 
-    def __init__(self, pods=2, faults=(), *, replay=True, **settings):
+    def __init__(self, pods=2, faults=(), *, replay=True, others=(), **settings):
         super().__init__()
         self.count, self.faults, self.replay = pods, faults, replay
+        self.others = dict(others)  # what other models' pods are, by the model's name
         self.settings = Settings(**{"policy": "prefix_precise", "probe_every_s": 0.01} | settings)
         self.router: Router
         self.url = ""
@@ -52,7 +54,8 @@ class House(contextlib.AsyncExitStack):
     async def start(self):
         """Start everything."""
         texts = []
-        for _ in range(self.count):
+        names = [*self.others, *["tiny"] * self.count]
+        for name in names:
             config = EventsConfig(
                 enable_kv_cache_events=True,
                 endpoint="tcp://127.0.0.1:*",
@@ -60,9 +63,10 @@ class House(contextlib.AsyncExitStack):
             )
             publisher = Publisher(config, "map", lambda: NOW)
             self.publishers.append(publisher)
+            engine = {"max_model_len": 8192, "num_gpu_blocks": 400, **self.others.get(name, {})}
             pod = await self.enter_async_context(
                 running_pod(
-                    make_config(max_model_len=8192, num_gpu_blocks=400),
+                    replace(make_config(**engine), model=name),
                     publisher=publisher,
                     faults=self.faults,
                 )
@@ -74,8 +78,8 @@ class House(contextlib.AsyncExitStack):
         self.url = await self.router.start("127.0.0.1", 0)
         self.push_async_callback(self.router.stop, 0.5)
         self.ledger = self.router.fleet.index.ledger
-        await self.until(lambda: "tiny" in self.router.fleet.tokens.models)
-        await self.until(lambda: len(self.router.fleet.account.capacities) == self.count)
+        await self.until(lambda: set(names) == set(self.router.fleet.tokens.models))
+        await self.until(lambda: len(self.router.fleet.account.capacities) == len(names))
         return self
 
     async def until(self, holds):
@@ -171,6 +175,23 @@ def test_long_prompts_are_tokenised_off_the_loop_and_come_out_the_same(stream):
                 await house.ask(body)
             _, predicted, cached = await house.ask(conversation(2, word="stone bridge "))
             assert predicted == cached > 100
+
+    run(case)
+
+
+def test_each_model_has_blocks_of_its_own_size():
+    """Whichever pod has told its own first."""
+
+    async def case():
+        async with House(1, others={"other": {"block_size": 64}}) as house:
+            for model in ("other", "tiny"):
+                for turn in range(1, 4):
+                    body = conversation(turn, model=model)
+                    where, predicted, cached = await house.ask(body)
+                    assert predicted == cached
+                assert cached > 100
+                entry = (await house.decisions())[0]
+                assert (entry["pod"], entry["exact"], entry["cause"]) == (where, True, "none")
 
     run(case)
 
