@@ -30,6 +30,9 @@ _HOP_BY_HOP = frozenset({
 _REPLACED = _HOP_BY_HOP | {b"host", b"content-length", b"expect"}
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 _OURS = b"x-kvbench-"
+_ROUTER = b"kvbench-"  # how the names of routers begin
+_MOST_ROUTERS = 3  # before this one
+_WORDS = re.compile(rb"[^,\s]+")
 _BODILESS = frozenset({204, 304})
 _LENGTH = re.compile(rb"(?i)\r\ncontent-length:[ \t]*(\d{1,15})[ \t]*\r\n")
 
@@ -82,11 +85,13 @@ def request_head(head: RequestHead, address: Address, router: bytes) -> tuple[by
     return first, b"".join([*lines, via, b"\r\n\r\n"])
 
 
-def has_passed(head: RequestHead, router: bytes) -> bool:
-    """Return whether a request has been in the hands of a router before, by its own account."""
-    return any(
-        name == b"via" and router in re.split(rb"[,\s]+", value) for name, value in head.headers
-    )
+def goes_round(head: RequestHead, router: bytes) -> bool:
+    """Return whether a request has been here, or in so many routers' hands that it must go round.
+
+    Of many routers that have each other as pods, each would ask all others in every order.
+    """
+    words = [w for name, value in head.headers if name == b"via" for w in _WORDS.findall(value)]
+    return router in words or sum(w.startswith(_ROUTER) for w in words) >= _MOST_ROUTERS
 
 
 def length_line(method: str, size: int) -> bytes:

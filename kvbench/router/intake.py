@@ -35,7 +35,7 @@ from kvbench.policies.decision import RouteRequest
 from kvbench.router.answers import answer_json
 from kvbench.router.bodies import CodingError, coding, form_field, uncoded, unpack
 from kvbench.router.forward import Forwarding
-from kvbench.router.heads import has_passed
+from kvbench.router.heads import goes_round
 from kvbench.router.keys import BodyError, read_model
 from kvbench.router.models import UnknownModelError
 from kvbench.router.pages import is_page
@@ -59,9 +59,9 @@ logger = logging.getLogger(__name__)
 
 _OPEN = frozenset({"/health", "/metrics"})
 _LOOP = (
-    "This router has passed the request on before: it is among its own pods, or among those of a "
-    "router that is one of its pods. GET /pods says which; take it out of --pod, the pods file or "
-    "the DNS name, or DELETE it on the admin port."
+    "The request goes round: this router has passed it on before, or three others have. It is among "
+    "its own pods, or among those of a router that is one of its pods. GET /pods says which; take it "
+    "out of --pod, the pods file or the DNS name, or DELETE it on the admin port."
 )
 _ONE_MODEL = MODELS + "/"
 _LONGEST_ID = 256  # characters of a request's id that are kept
@@ -122,7 +122,7 @@ class Intake:
         """Answer one request, now or later; `holder` has its key, if keys are asked for."""
         head = exchange.request.head
         method, path = head.method, head.path
-        if b"via" in head.named and has_passed(head, self._fleet.router):
+        if b"via" in head.named and goes_round(head, self._fleet.router):
             self._pages.refuse(exchange, HTTPStatus.LOOP_DETECTED, _LOOP)
         elif b"content-encoding" in head.named and (how := coding(head)):
             self._spawn(self._unpack(exchange, how, holder))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from router.fakes import CHAT, Client, House, ask, chat, fine, run, until
 
 LEADS_BACK = "is this router itself, or leads back to it: take it out"
@@ -105,5 +107,30 @@ def test_a_chain_of_routers_tells_the_pod_whose_hands_a_request_was_in():
                 "1.1 cdn, 1.0 nearby", "1.1 far", "1.1 near",
             ]  # fmt: skip
             assert troubles(far) == [None]
+
+    run(case)
+
+
+def test_many_routers_that_have_only_each_other_soon_give_up():
+    """As behind a DNS name that is the routers' own; else each asks all others in every order."""
+
+    async def case():
+        async with contextlib.AsyncExitStack() as stack:
+            houses = [
+                await stack.enter_async_context(House(name=f"kvbench-{n}", admin=True, named=[]))
+                for n in range(6)
+            ]
+            for house in houses:
+                for other in houses:
+                    have(house, other.url)
+            reply = await ask(houses[0].url, "POST", CHAT, chat("hi"))
+
+            assert reply.status == 508
+            passed_on = sum(
+                pod.requests
+                for house in houses
+                for pod in house.router.fleet.membership.pods.values()
+            )
+            assert passed_on <= 4 + 4 * 4 + 4 * 4 * 4
 
     run(case)
