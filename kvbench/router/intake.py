@@ -59,9 +59,9 @@ logger = logging.getLogger(__name__)
 
 _OPEN = frozenset({"/health", "/metrics"})
 _LOOP = (
-    "The request goes round: this router has passed it on before, or three others have. It is among "
-    "its own pods, or among those of a router that is one of its pods. GET /pods says which; take it "
-    "out of --pod, the pods file or the DNS name, or DELETE it on the admin port."
+    "The request goes round: this router has passed it on before, or three others have. It is "
+    "among its own pods, or among those of a router that is one of its pods. GET /pods says which; "
+    "take it out of --pod, the pods file or the DNS name, or DELETE it on the admin port."
 )
 _ONE_MODEL = MODELS + "/"
 _LONGEST_ID = 256  # characters of a request's id that are kept
