@@ -30,8 +30,16 @@ A pod that joins later than the others is warmed up slowly: for half a minute it
 cost more (`newness`), ten times as much at first, then in inverse proportion to its age. It is
 newer than others only: pods whose caches are emptied together have none of it.
 
+That is what this request costs. A copy of its beginning serves later ones too. So a request that
+stays with the cheapest pod though another has fewer requests in flight pays *rent*: what they cost
+it there beyond what they would elsewhere, which is beside + ½ prefill · (its uncached tokens) for
+each. When the rent that was paid for a beginning makes the pods that hold it dearer than the pod
+with the fewest in flight, it has paid for a copy, and the request that makes it goes where that is
+cheapest (`kvbench.policies.rent`). So a pod that alone holds what everybody asks for is not kept
+busier than the others for long.
+
 One figure weighs cache against load, in one unit, so nothing needs a threshold: a hot prefix spills
-to a second pod exactly when that is cheaper than waiting for the first; a prompt that nobody knows
+to a second pod exactly when that is cheaper than staying with the first; a prompt that nobody knows
 goes to the least loaded pod; and what a decision gave away can be read off its candidates.
 The two rates are learned from the pods' own answers (`kvbench.policies.rates`).
 """
@@ -49,6 +57,7 @@ from kvbench.policies.choice import first_of
 from kvbench.policies.decision import Candidate, Decision
 from kvbench.policies.prefixes import PrefixSource, RoutedPrefixes
 from kvbench.policies.rates import Rates
+from kvbench.policies.rent import Rents
 
 if TYPE_CHECKING:
     import random
@@ -69,7 +78,7 @@ _LARGE = 1e9
 _NAME, _WAITING, _IN_FLIGHT = map(attrgetter, ("name", "in_flight_prefill_tokens", "in_flight"))
 
 
-class _Table(msgspec.Struct, frozen=True):
+class _Table(msgspec.Struct):
     """The candidates of a decision, made when somebody looks: what spoke for and against each pod.
 
     Attributes:
@@ -81,6 +90,8 @@ class _Table(msgspec.Struct, frozen=True):
         prompt_tokens: Tokens of the prompt.
         a_token: Seconds of prefill.
         a_request: Seconds beside a request.
+        held: Tokens cached where rent was paid.
+        rent: What was paid, seconds; 0 unless that makes the request go elsewhere.
     """
 
     pods: list[str]
@@ -91,9 +102,11 @@ class _Table(msgspec.Struct, frozen=True):
     prompt_tokens: int
     a_token: float
     a_request: float
+    held: int = 0
+    rent: float = 0.0
 
     def costs(self) -> list[float]:
-        """Return what each pod costs, in seconds."""
+        """Return what each pod costs, in seconds, but for rent."""
         tokens, a_token, a_request = self.prompt_tokens, self.a_token, self.a_request
         return [
             a_token * (waiting + (tokens - hit) * (1 + _SLOWED * in_flight + weight))
@@ -116,11 +129,12 @@ class _Table(msgspec.Struct, frozen=True):
             "prefill_s": self.a_token * (self.waiting[at] + uncached),
             "beside_s": self.a_request * in_flight,
             "others_s": self.a_token * uncached * (_SLOWED * in_flight + self.weights[at]),
+            "rent_s": self.rent if self.matched[at] >= self.held else 0.0,
             "weight": self.weights[at],
             "waiting_tokens": float(self.waiting[at]),
             "in_flight": float(in_flight),
         }
-        cost = terms["prefill_s"] + terms["beside_s"] + terms["others_s"]
+        cost = terms["prefill_s"] + terms["beside_s"] + terms["others_s"] + terms["rent_s"]
         return Candidate(self.pods[at], self.matched[at], cost, terms)
 
 
@@ -138,6 +152,7 @@ class PrefixCost:
         self._rng = rng
         self._prefixes = prefixes or RoutedPrefixes()
         self._turnover = _Turnover()
+        self._rents = Rents()
         self.rates = rates or Rates()
 
     def choose(self, request: RouteRequest, pods: Sequence[PodState], now: float) -> Decision:
@@ -155,7 +170,11 @@ class PrefixCost:
             self.rates.prefill,
             self.rates.beside,
         )
-        place = first_of(table.costs(), matched, self._rng)
+        costs = table.costs()
+        place = first_of(costs, matched, self._rng)
+        fewest = min(in_flight)
+        if matched[place] and in_flight[place] > fewest:
+            place = self._rent(request, table, costs, place, in_flight.index(fewest))
         pod, hit = names[place], matched[place]
         uncached = request.prompt_tokens - hit
         self._turnover.chosen(request, pod, uncached)
@@ -167,6 +186,29 @@ class PrefixCost:
             table,
             table.a_token * (table.waiting[place] + uncached),
         )
+
+    def _rent(
+        self, request: RouteRequest, table: _Table, costs: list[float], home: int, idlest: int
+    ) -> int:
+        """Have a request pay for staying at `home` though `idlest` has fewer in flight.
+
+        Returns:
+            Where it goes: there, or where a copy is cheapest, if enough has been paid for one.
+        """
+        matched, blocks, turns = table.matched, request.blocks, self._turnover.turns
+        held = matched[home]
+        last = max(held // request.block_tokens, 1) - 1
+        if matched[idlest] >= held or last >= len(blocks):
+            return home
+        own = table.a_request + table.a_token * _SLOWED * (table.prompt_tokens - held)
+        paid = self._rents.paid(blocks[last], turns)
+        paid += own * (table.in_flight[home] - table.in_flight[idlest])
+        if costs[home] + paid < costs[idlest]:
+            self._rents.pay(blocks[last], paid, turns)
+            return home
+        self._rents.bought(blocks[last])
+        table.held, table.rent = held, paid
+        return first_of([one.cost for one in table()], matched, self._rng)
 
     def placed(self, request: RouteRequest, pod: str, now: float) -> None:
         """Take the prompt for present there."""
@@ -205,6 +247,7 @@ class _Turnover:
     def __init__(self) -> None:
         self._sent: dict[str, float] = {}
         self._unit = 1.0  # what a token counts that is sent now
+        self.turns = 0.0  # how often `_HORIZON` tokens a pod were sent
         self._born: dict[str, float] = {}  # of pods that are younger than others
         self._latest = ("", "", 0)  # the decision that is about to be placed
 
@@ -256,7 +299,9 @@ class _Turnover:
         identity, chosen, uncached = self._latest
         if identity != request.id or chosen != pod:
             uncached = request.prompt_tokens
-        self._unit *= math.exp(min(uncached / (_HORIZON * len(sent)), 1.0))
+        turned = min(uncached / (_HORIZON * len(sent)), 1.0)
+        self.turns += turned
+        self._unit *= math.exp(turned)
         sent[pod] += uncached * self._unit
         if self._unit > _LARGE:
             self._sent = {name: one / self._unit for name, one in sent.items()}

@@ -50,6 +50,47 @@ def test_a_hot_prefix_spills_exactly_when_that_is_cheaper(waiting, in_flight, ex
     assert policy.choose(request(*LONG), pods, 0.0).pod == expected
 
 
+def test_a_hot_prefix_gets_a_second_copy_when_staying_has_cost_as_much():
+    """Each pays for each of the 8 more beside it: 1 ms + ½ · 0.1 ms · 10 uncached tokens."""
+    policy = warm("home", *LONG)
+    pods = [PodState("home", 16), PodState("cold", 8)]
+    stayed = []
+    while (decision := policy.choose(request(*LONG), pods, 0.0)).pod == "home":
+        stayed.append(decision)
+
+    home, cold = stayed[0].candidates
+    assert len(stayed) == int((cold.cost - home.cost) / (8 * 0.0015))
+    assert decision.chosen == min(decision.candidates, key=lambda one: one.cost)
+    paid = [one.terms["rent_s"] for one in decision.candidates]
+    assert paid == [pytest.approx(8 * 0.0015 * (len(stayed) + 1)), 0.0]
+    assert decision.candidates[0].cost == pytest.approx(home.cost + paid[0])
+    assert all(one.terms["rent_s"] == 0.0 for one in stayed[-1].candidates)
+    assert policy.choose(request(*LONG), pods, 0.0).pod == "home", "the next is paid for again"
+
+
+@pytest.mark.parametrize("in_flight", [4, 8])
+def test_staying_with_a_pod_that_is_no_busier_is_never_paid_for(in_flight):
+    """However many ask for what it holds."""
+    policy = warm("home", *LONG)
+    pods = [PodState("home", in_flight), PodState("cold", 8)]
+
+    assert {policy.choose(request(*LONG), pods, 0.0).pod for _ in range(2000)} == {"home"}
+
+
+def test_each_beginning_is_paid_for_by_those_who_ask_for_it():
+    """A thousand prompts that have nothing in common pay for no copy, though each stays once."""
+    policy = PrefixCost(rng(0))
+    pods = [PodState("home", 16), PodState("cold", 8)]
+    chosen = set()
+    for number in range(1000):
+        asked = request(*range(100 * number, 100 * number + 100))
+        policy.choose(asked, pods, 0.0)
+        policy.placed(asked, "home", 0.0)
+        chosen.add(policy.choose(asked, pods, 0.0).pod)
+
+    assert chosen == {"home"}
+
+
 def test_once_spilled_both_pods_are_warm():
     """The second pod is remembered from the placement on."""
     policy = warm("a", *LONG)
