@@ -70,6 +70,15 @@ class _Socket:
         self.fd: int = self.raw.getsockopt(SocketOption.FD)
         self._news.register(self.fd, selectors.EVENT_READ, self)
 
+    def connect(self, endpoint: str) -> None:
+        """Connect to an endpoint.
+
+        Only an address of IPv6 is looked for there. A name may have one too, on which vLLM, that
+        listens on IPv4 alone, would not be found.
+        """
+        self.raw.setsockopt(SocketOption.IPV6, int("[" in endpoint))
+        self.raw.connect(endpoint)
+
     def read_one(self) -> bool:
         """Read a message; return whether there may be more."""
         if self.closed:
@@ -117,7 +126,7 @@ class _Ear:
             if source.bound:
                 raw.bind(source.events)
             else:
-                raw.connect(source.events)
+                self.socket.connect(source.events)
         except ZMQError as error:
             self.close()
             raise TargetError(
@@ -167,7 +176,7 @@ class _Replaying:
     def __init__(self, home: Subscriber, stream: Stream, endpoint: str, start: int) -> None:
         self.deadline = home.loop.time() + _REPLAY_IDLE_S
         self.socket = _Socket(home, SocketType.DEALER, lambda frames: home.replayed(stream, frames))
-        self.socket.raw.connect(endpoint)
+        self.socket.connect(endpoint)
         self.socket.raw.send_multipart(replay_request(start), Flag.NOBLOCK)
         home.wake(self.socket)
 

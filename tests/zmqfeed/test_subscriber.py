@@ -8,10 +8,12 @@ import socket
 
 import pytest
 from router.fakes import run
+from zmq.constants import SocketOption, SocketType
+from zmq.sugar.context import Context
 
 from kvbench.errors import TargetError
 from kvbench.kvcache.blocks import block_hashes
-from kvbench.kvcache.events import BlockStored
+from kvbench.kvcache.events import BlockStored, EventBatch, encode_batch, published_frames
 from kvbench.kvcache.ledger import Ledger
 from kvbench.pod.publisher import EventsConfig, Publisher
 from kvbench.zmqfeed import subscriber as module
@@ -75,6 +77,29 @@ def test_who_joins_late_learns_the_past_by_replay_and_then_hears_what_comes():
             publisher.publish([block(7)])
             await scene.until("a", "exact", 6)
             assert scene.ledger.match(block_hashes([7, 7], 2), 2, ["a"]) == {"a": 1}
+
+    run(case)
+
+
+def test_a_publisher_at_an_address_of_ipv6_is_heard():
+    """Where there is IPv6; a name is looked for in IPv4, in which vLLM listens."""
+    with socket.socket(socket.AF_INET6) as probe:
+        try:
+            probe.bind(("::1", 0))
+        except OSError:
+            pytest.skip("this machine has no IPv6")
+
+    async def case():
+        async with Scene() as scene:
+            with Context() as context, context.socket(SocketType.PUB) as publisher:
+                publisher.setsockopt(SocketOption.IPV6, 1)
+                port = publisher.bind_to_random_port("tcp://[::1]")
+                scene.subscriber.follow("a", EventSource(f"tcp://[::1]:{port}"))
+                batch = encode_batch(EventBatch(NOW, (block(1),)))
+                while scene.ledger.trust("a").level != "exact":
+                    publisher.send_multipart(published_frames("", 0, batch))
+                    await asyncio.sleep(0.002)
+                assert scene.ledger.holdings("a").blocks == 1
 
     run(case)
 
