@@ -13,7 +13,7 @@ from kvbench.policies.decision import RouteRequest
 from kvbench.policies.table import ON_INDEX, make_policy
 from kvbench.router.account import Account
 from kvbench.router.chats import KnownChats
-from kvbench.router.keys import PIECE_TOKENS, BytesPerToken, check_text
+from kvbench.router.keys import PIECE_TOKENS, BytesPerToken, check_text, crowded
 from kvbench.router.meters import Meters
 from kvbench.router.models import Models, UnknownModelError
 from kvbench.router.others import Others
@@ -184,6 +184,8 @@ class Fleet:
             return None
         began = self.clock.now()
         check_text(body)
+        if crowded(body):
+            return None
         parsed = self.tokens.parse(path, body)
         if parsed is None or not self._block_size(parsed.model):
             return None

@@ -406,3 +406,38 @@ def test_a_picture_that_a_tool_gave_counts_by_its_digest_among_text():
     assert one.keys[:-1] == other.keys[:-1]
     thought = chat(user([{"type": "thinking", "thinking": LONG}], "assistant"))
     assert thought.size > len(LONG)
+
+
+MIB = 2**20
+
+
+@pytest.mark.parametrize(
+    ("fields", "piece", "count"),
+    [
+        pytest.param(b'"prompt":', b"[1],", 210_000, id="lists"),
+        pytest.param(b'"prompt":', b'"a",', 800_000, id="texts"),
+        pytest.param(b'"messages":', b"{},", 210_000, id="messages"),
+        pytest.param(b'"messages":', b'{"role":"user","content":"a"},', 210_000, id="real ones"),
+        pytest.param(b'"prompt":', b"1,", 6_100_000, id="more ids than any window"),
+    ],
+)
+def test_of_a_body_that_is_nothing_but_many_values_only_the_model_is_read(fields, piece, count):
+    """Reading the rest would take seconds, in which nobody else is served; it is the pod's."""
+    body = b'{"model":"m",' + fields + b"[" + piece * count + piece[:-1] + b"]}"
+    prompt = read_prompt(body)
+
+    assert (prompt.model, prompt.keys, prompt.size) == ("m", (), 0)
+    with pytest.raises(BodyError, match="not JSON"):
+        read_prompt(body[:-1])
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param("lorem, [ipsum] {dolor} " * 40_000, id="a text of a mebibyte"),
+        pytest.param([{"type": "text", "text": "a picture"}, {"url": "x" * 8 * MIB}], id="data"),
+    ],
+)
+def test_a_long_body_of_few_values_is_read_whole(content):
+    """However long it is."""
+    assert chat(user(content)).size > 0
