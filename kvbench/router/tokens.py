@@ -7,8 +7,9 @@ hashed (`PrefixStore`, `ChainStore`).
 Rules:
 
 - Exact or not at all. A body with anything in it that the template might see and this module cannot
-  lay out (tools, pictures, template arguments, …) has no tokens here, and
-  is routed by estimate. So is what is so large that it would hold up the others.
+  lay out (tools, pictures, template arguments, a developer, …) has no tokens here, and is routed by
+  estimate. So is one that asks for the probabilities of its prompt, all of which is then computed,
+  and what is so large that it would hold up the others.
 - A model whose tokens turn out to be others than the pod's is given up, with the first difference
   in words: when a pod's `/tokenize` says so in the beginning, or when more than two requests, and
   more than one in a hundred, were counted differently by the pod that served them.
@@ -54,9 +55,12 @@ class _Part(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 
 class _Message(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """A message of which everything is known that a template might print."""
+    """A message of which everything is known that a template might print.
 
-    role: str
+    Other roles are not there: vLLM makes a developer a system, unless a template has one.
+    """
+
+    role: Literal["system", "user", "assistant"]
     content: str | list[_Part]
     name: None = None
     tool_calls: None = None
@@ -99,6 +103,7 @@ class _Body(msgspec.Struct):
     prompt_embeds: None = None
     mm_processor_kwargs: None = None
     features: None = None
+    prompt_logprobs: None = None  # for which all of the prompt is computed, whatever is cached
 
 
 class _Chat(_Body, kw_only=True):
@@ -111,10 +116,16 @@ class _Chat(_Body, kw_only=True):
 class _Completion(_Body, kw_only=True):
     prompt: str | list[int]
     add_special_tokens: bool | None = None
+    echo: Literal[False] | None = None  # may want probabilities of the prompt
+
+
+class _Sampling(msgspec.Struct):
+    prompt_logprobs: None = None
 
 
 class _Generation(_Body, kw_only=True):
     token_ids: list[int]
+    sampling_params: _Sampling | None = None
 
 
 Body: TypeAlias = _Chat | _Completion | _Generation

@@ -132,6 +132,8 @@ def test_a_template_that_loops_over_parts_must_make_the_same_of_a_text(brackets,
     [
         {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
         {"messages": [{"role": "user", "content": None}]},
+        {"messages": [{"role": "developer", "content": "x"}, *HELLO]},
+        {"messages": HELLO, "prompt_logprobs": 0},
         {"messages": [{"role": "assistant", "content": "x", "tool_calls": [{}]}]},
         {"messages": HELLO, "tools": [{"type": "function"}]},
         {"messages": HELLO, "chat_template": "{{ messages }}"},
@@ -166,6 +168,17 @@ def test_several_prompts_or_impossible_ids_are_not_laid_out(tokens, fields):
 def test_what_is_no_json_is_not_laid_out(tokens, body):
     """Whoever refuses it says why."""
     assert tokens.parse(CHAT, body) is None
+
+
+def test_what_may_want_all_of_its_prompt_computed_is_not_laid_out(tokens):
+    """Whatever is cached of it; a pod that says that it used nothing must not be believed."""
+    for path, prompt, fields in (
+        (TEXT, {"prompt": "river"}, {"echo": True}),
+        (TEXT, {"prompt": [1, 2]}, {"prompt_logprobs": 1}),
+        ("/inference/v1/generate", {"token_ids": [1]}, {"sampling_params": {"prompt_logprobs": 1}}),
+    ):
+        assert read(tokens, path, **prompt) is not None
+        assert read(tokens, path, **prompt, **fields) is None
 
 
 @pytest.mark.parametrize("path", ["/v1/messages", "/v1/responses", "/v1/embeddings"])
