@@ -122,7 +122,7 @@ class Forwarding:
         self._lease: Lease | None = None
         self._upstream: Upstream | None = None
         self._connecting: asyncio.Task[None] | None = None
-        self._usage = UsageFinder() if prompt is not None else None
+        self._usage = UsageFinder() if prompt is not None and prompt.tells else None
         self._arrived, self._sent = arrived, 0.0
         self._first_piece: float | None = None
         self._status = 0
@@ -425,14 +425,14 @@ class Forwarding:
     def _outcome(self) -> Outcome:
         """Return what an answer in full has taught, and count it."""
         prompt, usage = self._prompt, self._usage
-        if prompt is None or usage is None or self._status != _OK:
+        if prompt is None or self._status != _OK:
             return Outcome()
         fleet, name, ttft = self._fleet, self._decision.pod, None
         meters = fleet.meters
         if prompt.stream and self._first_piece is not None:
             ttft = self._first_piece - self._sent
             meters.ttft.observe(name, value=ttft)
-        tokens, cached = usage.tokens()
+        tokens, cached = (None, None) if usage is None else usage.tokens()
         if tokens is not None and not prompt.counted:
             fleet.bytes_per_token.learn(prompt.model, prompt.size, tokens)
         if tokens is not None and cached is not None:

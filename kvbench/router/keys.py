@@ -82,6 +82,9 @@ class Prompt(msgspec.Struct, frozen=True, gc=False):
         stream: Whether the answer was asked for as a stream.
         session: Session key in the body, if any.
         continues: Id of the response that it continues, "" if none.
+        tells: Whether what its answer counts says what was cached: not of several prompts, which
+            are counted together, nor where probabilities of the prompt are asked for, all of which
+            is then computed.
     """
 
     model: str
@@ -91,6 +94,7 @@ class Prompt(msgspec.Struct, frozen=True, gc=False):
     stream: bool
     session: str | None
     continues: str = ""
+    tells: bool = True
 
     def request(self, identity: str, session: str, bytes_per_token: float) -> RouteRequest:
         """Return the request to route, its sizes in tokens; `session` "" if no header says it."""
@@ -165,6 +169,7 @@ def plain_prompt(plain: Plain, keys: tuple[int, ...], size: int) -> Prompt:
         counted=False,
         stream=plain.stream,
         session=plain.session_id or plain.prompt_cache_key or plain.user or None,
+        tells=plain.prompt_logprobs is None,
     )
 
 
@@ -201,7 +206,18 @@ def _read_any(body: bytes) -> Prompt:
         stream=fields.get("stream") is True,
         session=next(filter(None, session), None),
         continues=before or "",
+        tells=_tells(fields),
     )
+
+
+def _tells(fields: dict[str, object]) -> bool:
+    """Return whether an answer's counts say what was cached of its prompt."""
+    prompt, sampling = fields.get("prompt"), fields.get("sampling_params")
+    asked = fields.get("logprobs") if fields.get("echo") is True else None
+    if isinstance(sampling, dict):
+        asked = sampling.get("prompt_logprobs", asked)
+    several = isinstance(prompt, list) and len(prompt) > 1 and not isinstance(prompt[0], int)
+    return not several and asked is None and fields.get("prompt_logprobs") is None
 
 
 def read_model(body: bytes) -> str:

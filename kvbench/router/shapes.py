@@ -26,6 +26,7 @@ class Plain(msgspec.Struct, gc=False):
     session_id: str | None = None
     prompt_cache_key: str | None = None
     user: str | None = None
+    prompt_logprobs: int | None = None
     tools: msgspec.Raw = msgspec.Raw()
     system: msgspec.Raw = msgspec.Raw()
 

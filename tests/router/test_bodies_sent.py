@@ -150,3 +150,31 @@ def test_token_ids_to_generate_from_go_where_they_are_cached():
             assert int(reply.headers["x-kvbench-predicted-tokens"]) > 900
 
     run(case)
+
+
+@pytest.mark.parametrize("policy", ["prefix_estimate", "prefix_cost"])
+def test_a_pod_that_computes_all_of_a_prompt_is_not_taken_to_have_lost_it(policy):
+    """Probabilities of a prompt are not cached; its next reader finds it all the same."""
+
+    async def counts(call):
+        cached = 0 if b"prompt_logprobs" in call.body else 448
+        usage = {"prompt_tokens": 500, "prompt_tokens_details": {"cached_tokens": cached}}
+        await call.answer(json.dumps({"usage": usage}).encode())
+
+    async def case():
+        async with House(counts, policy=policy) as house:
+            body = "the river " * 200
+
+            async def asked(**fields):
+                reply = await ask(house.url, "POST", CHAT, chat(body, **fields))
+                return int(reply.headers["x-kvbench-predicted-tokens"])
+
+            await asked()
+            before = await asked()
+            for _ in range(5):
+                await asked(prompt_logprobs=1)
+            assert await asked() == before > 400
+            (entry, *_) = (await ask(house.url, "GET", "/decisions")).json()["decisions"]
+            assert entry["cached_tokens"] == 448
+
+    run(case)

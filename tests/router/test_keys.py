@@ -441,3 +441,28 @@ def test_of_a_body_that_is_nothing_but_many_values_only_the_model_is_read(fields
 def test_a_long_body_of_few_values_is_read_whole(content):
     """However long it is."""
     assert chat(user(content)).size > 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "tells"),
+    [
+        ({"prompt": "a", "echo": True, "logprobs": None}, True),
+        ({"prompt": "a", "echo": True, "logprobs": 0}, False),
+        ({"prompt": "a", "logprobs": 5}, True),
+        ({"prompt": ["a"]}, True),
+        ({"prompt": ["a", "b"]}, False),
+        ({"prompt": [1, 2]}, True),
+        ({"prompt": [[1, 2], [3]]}, False),
+        ({"messages": [{"role": "user", "content": "a"}]}, True),
+        ({"messages": [{"role": "user", "content": "a"}], "prompt_logprobs": 0}, False),
+        (
+            {"messages": [{"role": "user", "content": "a"}], "prompt_logprobs": 1, "tools": []},
+            False,
+        ),
+        ({"token_ids": [1], "sampling_params": {"prompt_logprobs": 1}}, False),
+        ({"token_ids": [1], "sampling_params": {"prompt_logprobs": None}}, True),
+    ],
+)
+def test_what_counts_say_nothing_of_what_was_cached_is_known(fields, tells):
+    """Several prompts are counted together; of one, all may have to be computed."""
+    assert read_prompt(json.dumps({"model": "m", **fields}).encode()).tells is tells
