@@ -56,9 +56,21 @@ class _Sandbox(ImmutableSandboxedEnvironment):
 _OF_DICTS = frozenset(dir(dict))
 
 
-def _to_json(value: object, indent: int | None = None) -> str:
-    """Return JSON for a model to read: nothing escaped for HTML or ASCII."""
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+def _to_json(
+    value: object,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """Return JSON for a model to read: nothing escaped for HTML, nor for ASCII unless asked."""
+    return json.dumps(
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+    )
 
 
 def _raise_exception(message: str) -> NoReturn:

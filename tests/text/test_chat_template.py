@@ -34,6 +34,13 @@ def render(source, messages=HELLO, **options):
             "{{ messages | tojson }}", '[{"role": "user", "content": "hello"}]', id="json"
         ),
         pytest.param("{{ '<é>' | tojson }}", '"<é>"', id="json for a model, not for HTML"),
+        pytest.param(
+            "{{ {'b': 'é', 'a': 1} | tojson(ensure_ascii=True, separators=(',', ':'), "
+            "sort_keys=True) }}",
+            '{"a":1,"b":"\\u00e9"}',
+            id="json in whatever form",
+        ),
+        pytest.param("{{ [1] | tojson(indent=1) }}", "[\n 1\n]", id="json with indents"),
         pytest.param("{{ strftime_now('%d %b %Y') }}", "03 Feb 2026", id="the date is an argument"),
         pytest.param("{% generation %}a{% endgeneration %}", "a", id="marks for training"),
         pytest.param(
