@@ -212,7 +212,8 @@ class Upstream(asyncio.Protocol):
                 self._parser = httptools.HttpResponseParser(self)
                 self._parser.feed_data(head)
             return data
-        if len(data) > _MOST_HEAD or not data.startswith(_PROTOCOL[: len(data)]):
+        begun = data.startswith(_PROTOCOL[: len(data)])
+        if len(data) > _MOST_HEAD or not begun or b"\n\n" in data:  # a head of another kind
             raise ValueError
         self._buffer = data
         return b""

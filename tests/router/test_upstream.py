@@ -141,3 +141,10 @@ def tls(reason: str) -> ssl.SSLError:
 def test_why_there_is_no_connection_is_said_in_words(error, words):
     """Without addresses, which stand before, and numbers."""
     assert in_words(error) == words
+
+
+@pytest.mark.parametrize("cut", [1, 17, 40, 100])
+def test_a_head_whose_lines_end_otherwise_is_refused_and_not_waited_for(cut):
+    """There would be no end to it."""
+    answer = b"HTTP/1.1 200 OK\ncontent-length: 2\n\n{}"
+    assert hear(answer[:cut], answer[cut:]).end == "protocol"
