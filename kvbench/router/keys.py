@@ -47,6 +47,7 @@ _ID_BYTES = 4
 _MOST_PIECES = 8192  # 2 MiB of text: what comes after decides nothing
 _STRETCH = 16 * PIECE
 _MOST_MESSAGES = 50_000  # what a hostile client can make of them is no chat
+_NEAR_END = 64  # bytes
 _LONG = 2**19  # bytes: what is shorter is read in a quarter of a second, whatever it is
 _MOST_BRACKETS = 200_000
 _MOST_QUOTES = 1_500_000
@@ -138,7 +139,7 @@ def read_prompt(body: bytes) -> Prompt:
         BodyError: It is not JSON, or no object; the message says where.
     """
     if crowded(body):
-        return _read_any(body)
+        return _read_any(body, whole=False)
     try:
         plain = PLAIN.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -173,14 +174,17 @@ def plain_prompt(plain: Plain, keys: tuple[int, ...], size: int) -> Prompt:
     )
 
 
-def _read_any(body: bytes) -> Prompt:
-    """Return the same for a body of any kind."""
+def _read_any(body: bytes, *, whole: bool = True) -> Prompt:
+    """Return the same for a body of any kind; its model only, if not of the `whole` of it."""
     try:
         document: object = (
-            {"model": NAMED.decode(body).model} if crowded(body) else msgspec.json.decode(body)
+            msgspec.json.decode(body) if whole else {"model": NAMED.decode(body).model}
         )
+    except msgspec.ValidationError as error:
+        raise BodyError(f"The request body is JSON, but not as it must be: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        why = "half of a surrogate pair is no text" if _LONE.search(body) else error
+        halved = "surrogate" in str(error) or _LONE.search(body[-_NEAR_END:])  # or "truncated"
+        why = "half of a surrogate pair is no text" if halved else error
         raise BodyError(f"The request body is not JSON: {why}") from None
     except RecursionError:
         raise BodyError("The request body is nested too deeply.") from None

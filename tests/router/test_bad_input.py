@@ -332,13 +332,14 @@ def test_a_body_that_is_not_utf_8_anywhere_is_400(policy, extra):
     run(case)
 
 
-def test_lone_surrogates_are_named_as_what_they_are():
+@pytest.mark.parametrize("half", [r"\ud800", r"\ud800 and more of it, much more", r"\udc00"])
+def test_lone_surrogates_are_named_as_what_they_are(half):
     """Nothing was truncated."""
 
     async def case():
         async with House(fine) as house:
-            body = b'{"model":"m","messages":[{"role":"user","content":"\\ud800"}]}'
-            reply = await ask(house.url, "POST", CHAT, body)
+            body = f'{{"model":"m","messages":[{{"role":"user","content":"{half}"}}]}}'
+            reply = await ask(house.url, "POST", CHAT, body.encode())
             assert reply.status == 400
             assert "half of a surrogate pair" in error_of(reply)["message"]
 

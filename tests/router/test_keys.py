@@ -429,6 +429,8 @@ def test_of_a_body_that_is_nothing_but_many_values_only_the_model_is_read(fields
     assert (prompt.model, prompt.keys, prompt.size) == ("m", (), 0)
     with pytest.raises(BodyError, match="not JSON"):
         read_prompt(body[:-1])
+    with pytest.raises(BodyError, match="JSON, but not as it must be: Expected `object`"):
+        read_prompt(b"[" + body + b"]")
 
 
 @pytest.mark.parametrize(
