@@ -22,10 +22,10 @@ from setuptools import Distribution
 MODULES = {
     "http": ("connection", "exchange", "heads"),
     "metrics": ("instruments",),
-    "policies": ("held", "prefix_cost", "rates", "rent"),
+    "policies": ("held", "indexed", "prefix_cost", "prefixes", "rates", "rent"),
     "router": (
-        "account", "breaker", "chats", "fleet", "forward", "heads", "intake", "keys", "membership",
-        "models", "responses", "upstream", "usage",
+        "account", "breaker", "chats", "fleet", "forward", "heads", "intake", "journal", "keys",
+        "membership", "models", "responses", "upstream", "usage",
     ),
 }  # fmt: skip
 

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kvbench.policies.by_prefix import ByPrefix
 from kvbench.policies.choice import cheapest, decide
 from kvbench.policies.decision import Candidate
-from kvbench.policies.prefixes import ByPrefix
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

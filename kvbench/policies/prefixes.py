@@ -35,7 +35,6 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from kvbench.policies.held import Held
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import Sequence
 
     from kvbench.policies.decision import Decision, Outcome, RouteRequest
@@ -62,37 +61,6 @@ class PrefixSource(Protocol):
     def forget(self, pod: str) -> None:
         """Learn that `pod` holds nothing."""
         ...
-
-
-class ByPrefix:
-    """What policies have in common that look for the beginning of a prompt: whom they tell.
-
-    Args:
-        rng: For ties.
-        prefixes: Says what pods have; None takes what was sent where.
-    """
-
-    def __init__(self, rng: random.Random, prefixes: PrefixSource | None = None) -> None:
-        self._rng = rng
-        self._prefixes = prefixes or RoutedPrefixes()
-
-    def placed(self, request: RouteRequest, pod: str, now: float) -> None:
-        """Take the prompt for present there."""
-        self._prefixes.placed(request, pod, now)
-
-    def finished(
-        self,
-        request: RouteRequest,
-        decision: Decision,
-        outcome: Outcome,
-        now: float,  # noqa: ARG002 - every policy is told
-    ) -> None:
-        """Compare what was believed with what was delivered."""
-        self._prefixes.finished(request, decision, outcome)
-
-    def forget(self, pod: str) -> None:
-        """Drop what was believed of the pod."""
-        self._prefixes.forget(pod)
 
 
 class RoutedPrefixes:
@@ -197,24 +165,6 @@ class _Part(NamedTuple):
 _UNKNOWN = _Part(0, 0, computing=True)
 
 
-class _Placement(NamedTuple):
-    """What was believed of a prompt when it was sent to a pod.
-
-    Attributes:
-        pod: What is known of the pod.
-        at: When.
-        parts: Along the prompt, what was believed of it; none where no distances were taken.
-    """
-
-    pod: _Pod
-    at: float
-    parts: list[_Part]
-
-    def part(self, block: int) -> _Part:
-        """Return the part that a block is in."""
-        return next((part for part in self.parts if part.end > block), _UNKNOWN)
-
-
 @dataclass(slots=True)
 class _Pod:
     """What is known of a pod.
@@ -263,3 +213,21 @@ class _Pod:
             self.proven = self.proven * 19 // 20
         elif most < self.held.size:
             self.held.bound(max(most + most // 32, self.held.size // 2, 1))
+
+
+class _Placement(NamedTuple):
+    """What was believed of a prompt when it was sent to a pod.
+
+    Attributes:
+        pod: What is known of the pod.
+        at: When.
+        parts: Along the prompt, what was believed of it; none where no distances were taken.
+    """
+
+    pod: _Pod
+    at: float
+    parts: list[_Part]
+
+    def part(self, block: int) -> _Part:
+        """Return the part that a block is in."""
+        return next((part for part in self.parts if part.end > block), _UNKNOWN)
