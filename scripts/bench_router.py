@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import json
 import os
 import statistics
@@ -33,11 +34,13 @@ NAMES = [
     "sglang-router cache_aware",
     "vllm-router cache_aware",
 ]
+NUMBERS = itertools.count()
 LOADS = {"tiny": 60, "32 kB": 32_000, "128 kB": 128_000}
 HEAD = (
     "POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: */*\r\n"
     "User-Agent: bench\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 )
+MARK = "##########"  # becomes a number, so that no body comes twice
 PARAGRAPH = 'The "quick" brown fox jumps over the lazy dog, and then\nit does so again. '
 
 
@@ -53,9 +56,16 @@ def question(size: int, number: int, *, stream: bool = False) -> bytes:
         }
         for turn in range(turns)
     ]
+    messages[-1]["content"] += MARK
     document = {"model": "m", "messages": messages, "max_tokens": 64, "stream": stream}
     body = json.dumps(document).encode()
     return (HEAD % len(body)).encode() + body
+
+
+def anew(request: bytes, number: int) -> bytes:
+    """Return a conversation of which the last message has not been sent before."""
+    place = request.rindex(MARK.encode())
+    return b"%s%010d%s" % (request[:place], number, request[place + len(MARK) :])
 
 
 class Asker(asyncio.Protocol):
@@ -119,7 +129,7 @@ async def rate(port: int, size: int, seconds: float, connections: int = 64) -> t
         def again() -> None:
             nonlocal turn, count
             turn, count = turn + 1, count + 1
-            asker.ask(requests[turn % 64])
+            asker.ask(anew(requests[turn % 64], next(NUMBERS)))
 
         asker.done = again
         asker.ask(requests[start])
@@ -149,7 +159,7 @@ async def latencies(port: int, size: int, seconds: float, per_second: float = 20
             found.append((time.perf_counter() - sent) * 1000)
 
         asker.done = done
-        asker.ask(requests[number % 64])
+        asker.ask(anew(requests[number % 64], next(NUMBERS)))
     await asyncio.sleep(0.3)
     close(askers)
     return sorted(found)
