@@ -27,5 +27,6 @@ _CONTROLS = frozenset({
 
 def passed_on(path: str) -> bool:
     """Return whether a path that the router does not answer itself is passed to a pod."""
-    first, _, rest = path.lstrip("/").partition("/")
-    return bool(first) and first not in _CONTROLS and ".." not in rest.split("/")
+    first, *rest = path.lstrip("/").split("/")
+    controls = {first} if first == "v1" else {first, *rest}
+    return bool(first) and _CONTROLS.isdisjoint(controls) and ".." not in rest
