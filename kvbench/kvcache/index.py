@@ -12,10 +12,11 @@ Rules:
   engines announce reused blocks again without ever removing them.
 - A block whose parent is unknown cannot be placed: its place in the chain is missing. It is parked
   until the parent comes, and is not held until then.
-- Only what serves attention over the whole context counts; other cache groups (sliding windows) are
-  skipped. A block is held if it is in GPU memory. What lies in a lower tier (CPU memory, a disk) is
-  kept apart, medium by medium: an engine that offloads announces the lower copy of a block, by name
-  alone, before it evicts the upper one. `match` counts lower tiers where it is told to.
+- Only what serves attention over the whole context counts. Other cache groups (sliding windows) say
+  only where in it an engine can go on (`kvbench.kvcache.windows`). A block is held if it is in GPU
+  memory. What lies in a lower tier (CPU memory, a disk) is kept apart, medium by medium: an engine
+  that offloads announces the lower copy of a block, by name alone, before it evicts the upper one.
+  `match` counts lower tiers where it is told to.
 - Blocks smaller than the index's are parts of blocks, by which some engines find a prompt's end
   again; they are skipped.
 - Whether what is known is complete is for `kvbench.kvcache.feed` to say.
@@ -38,6 +39,7 @@ from kvbench.kvcache.blocks import (
 )
 from kvbench.kvcache.events import BlockRemoved, BlockStored, EventFormatError, engine_hash, in_gpu
 from kvbench.kvcache.stretches import LENGTH, Stretches
+from kvbench.kvcache.windows import Windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -89,7 +91,9 @@ class IndexObserver(Protocol):
 class _Pod:
     """What is known of one pod."""
 
-    __slots__ = ("aliases", "bit", "children", "copies", "group", "lower", "name", "parked")
+    __slots__ = (
+        "aliases", "bit", "children", "copies", "group", "lower", "name", "parked", "windows",
+    )  # fmt: skip
 
     def __init__(self, name: str, bit: int) -> None:
         self.name = name
@@ -103,6 +107,8 @@ class _Pod:
         # Blocks that wait for their parent, by alias, and their aliases by the parent's.
         self.parked: dict[int, tuple[int, bytes, tuple[ExtraKey, ...]]] = {}
         self.children: dict[int, list[int]] = {}
+        # Other groups, where the model has them.
+        self.windows: Windows | None = None
 
 
 class BlockIndex:
@@ -154,9 +160,8 @@ class BlockIndex:
         if pod not in self._pods:
             self._stretches.clear()  # nothing of the new one is known there
             taken = {known.bit for known in self._pods.values()}
-            self._pods[pod] = _Pod(
-                pod, next(1 << n for n in range(len(taken) + 1) if 1 << n not in taken)
-            )
+            bit = next(1 << n for n in range(len(taken) + 1) if 1 << n not in taken)
+            self._pods[pod] = _Pod(pod, bit)
 
     def remove(self, pod: str) -> None:
         """Forget a pod altogether."""
@@ -233,10 +238,14 @@ class BlockIndex:
                     left &= ~fallen
             if not left:
                 break
-        return {
+        found = {
             pod: next((held for fallen, held in ends if fallen & known.bit), len(hashes))
             for pod, known in self._pods.items()
         }
+        for pod, known in self._pods.items():
+            if known.windows is not None and not known.lower:
+                found[pod] = known.windows.reach(hashes, found[pod])
+        return found
 
     def _falls(
         self, blocks: Sequence[BlockHash], everyone: int, lower: Mapping[BlockHash, int]
@@ -272,6 +281,8 @@ class BlockIndex:
         for event in batch.events:
             if isinstance(event, BlockRemoved):
                 if event.group_idx is not None and event.group_idx != known.group:
+                    if known.windows is not None and in_gpu(event.medium):
+                        known.windows.removed(event.group_idx, _aliases(event.block_hashes))
                     continue
                 if in_gpu(event.medium):
                     gone += event.block_hashes
@@ -299,7 +310,7 @@ class BlockIndex:
             How many blocks of the chain the pod was believed to hold beyond.
         """
         known = self._pods.get(pod)
-        if known is None or held >= len(hashes):
+        if known is None or held >= len(hashes) or known.windows is not None:
             return 0
         believed = self.match(hashes)[pod]
         if believed > held:
@@ -310,7 +321,10 @@ class BlockIndex:
         """Place blocks after their parent, or park them."""
         aliases = _aliases(event.block_hashes)
         if not event.counts:
-            if not in_gpu(event.medium) and event.group_idx in {None, known.group}:
+            if in_gpu(event.medium):
+                known.windows = known.windows or Windows(self.block_size)
+                known.windows.stored(event, aliases, known.aliases)
+            elif event.group_idx in {None, known.group}:
                 self._sink(known, event.medium or "", aliases)
             return
         if known.group is None:
@@ -348,9 +362,7 @@ class BlockIndex:
                 if observer is not None:
                     observer.stored(known.name, block_hash, above, others.bit_count())
             above = block_hash
-        if known.children:
-            for alias in aliases:
-                self._unpark(known, alias)
+        self._placed(known, aliases)
 
     def _place_each(
         self, known: _Pod, aliases: list[int], parent: int | None, event: BlockStored
@@ -370,6 +382,16 @@ class BlockIndex:
                 self._hold(block_hash, above, known)
                 self._unpark(known, alias)
             parent = alias
+        if known.windows is not None:
+            known.windows.placed(aliases, known.aliases)
+
+    def _placed(self, known: _Pod, aliases: list[int]) -> None:
+        """Tell those who have waited for these blocks."""
+        if known.windows is not None:
+            known.windows.placed(aliases, known.aliases)
+        if known.children:
+            for alias in aliases:
+                self._unpark(known, alias)
 
     def _unpark(self, known: _Pod, alias: int) -> None:
         """Place the blocks that have waited for this one, and those that have waited for them."""
@@ -382,6 +404,8 @@ class BlockIndex:
                 block_hash = known.aliases[child] = hash_block(above, content, extra)
                 self._hold(block_hash, above, known)
                 waiting.append(child)
+                if known.windows is not None:
+                    known.windows.placed((child,), known.aliases)
 
     def _copy(self, known: _Pod, alias: int) -> None:
         """Count one more copy of a block; one that was disbelieved is a first copy again."""
