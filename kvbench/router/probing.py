@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _MODELS_EVERY_S = 10.0
+_WELL = frozenset({HTTPStatus.OK, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 
 
 async def probe_for_ever(fleet: Fleet, pod: Pod, every_s: float, timeout_s: float) -> None:
@@ -51,26 +52,31 @@ async def probe_for_ever(fleet: Fleet, pod: Pod, every_s: float, timeout_s: floa
 async def _probe(fleet: Fleet, pod: Pod, mark: int, timeout_s: float) -> bool:
     """Ask a pod for its health, and what it has to do; return whether it is well."""
     pool = fleet.pools[pod.name]
-    answer = await fetch(pool, pod.address, "GET", "/health", timeout_s)
+    path = "/health"
+    answer = await fetch(pool, pod.address, "GET", path, timeout_s)
+    if answer.status == HTTPStatus.NOT_FOUND:  # OpenAI's API has no such path
+        path = "/v1/models"
+        answer = await fetch(pool, pod.address, "GET", path, timeout_s)
     said = b""
     if answer.status == HTTPStatus.OK:
         load = await fetch(pool, pod.address, "GET", "/metrics", timeout_s)
         said = load.body if load.status == HTTPStatus.OK else b""
     fleet.others.heard(pod, mark, under_way(said))
-    return _judge(fleet, pod, answer, wakefulness(said))
+    return _judge(fleet, pod, path, answer, wakefulness(said))
 
 
-def _judge(fleet: Fleet, pod: Pod, answer: Answer, state: str) -> bool:
-    """Take note of a pod's health; return whether it is well.
+def _judge(fleet: Fleet, pod: Pod, path: str, answer: Answer, state: str) -> bool:
+    """Take note of a pod's health, as a path tells it; return whether it is well.
 
-    One that sleeps answers that it is, takes requests, and leaves them waiting until it is woken.
+    One that wants to know who asks is there to ask. One that sleeps answers that it is well, takes
+    requests, and leaves them waiting until it is woken.
     """
     why = answer.trouble
     loop = answer.status == HTTPStatus.LOOP_DETECTED
     if loop:
         why = "is this router itself, or leads back to it: take it out"
-    elif why is None and answer.status != HTTPStatus.OK:
-        why = f"/health answered {answer.status}"
+    elif why is None and answer.status not in _WELL:
+        why = f"{pod.address.base}{path} answered {answer.status}"
     elif why is None and state != "awake":
         why = f"is {state}: it has to be woken (POST /wake_up there)"
     was_down = pod.down
@@ -95,5 +101,5 @@ async def _ask_models(fleet: Fleet, pod: Pod, timeout_s: float) -> None:
     if fleet.models.learned(pod.name, models):
         level = logging.INFO if models else logging.WARNING
         logger.log(level, "%s now serves %s", pod.name, ", ".join(models or ()) or "no model")
-    if models is not None and pod.name in fleet.index.ledger.streams:
+    if models is not None:
         await introduce(fleet, pod, models, timeout_s)

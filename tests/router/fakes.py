@@ -125,6 +125,7 @@ class FakePod:
     script: object = fine
     metrics: object = untold
     healthy: bool = True
+    health: int = 200  # what /health answers while it is
     models: list[str] | None = None  # None leaves /v1/models to the script
     calls: list[Call] = field(default_factory=list)
     connections: int = 0
@@ -192,7 +193,7 @@ class FakePod:
         call = Call(self, method, target, headers, body, writer)
         if target == "/health":
             self.connections -= 1
-            await call.answer(b"", 200 if self.healthy else 503)
+            await call.answer(b"", self.health if self.healthy else 503)
             return
         if target == "/v1/models" and self.models is not None:
             self.connections -= 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 
+import pytest
 from router.fakes import CHAT, FakePod, House, ask, chat, fine, run, until
 
 
@@ -207,5 +208,33 @@ def test_a_pod_that_sleeps_gets_no_requests_and_its_cache_is_forgotten(caplog):
             assert known.trouble == "is paused: it has to be woken (POST /wake_up there)"
         assert f"{pod.name} is down: is asleep" in caplog.text
         assert f"{pod.name} is up again" in caplog.text
+
+    run(case)
+
+
+@pytest.mark.parametrize(
+    ("health", "models", "trouble"),
+    [
+        pytest.param(404, 200, None, id="no page for its health"),
+        pytest.param(404, 401, None, id="nor one without a key"),
+        pytest.param(401, 200, None, id="a key for everything"),
+        pytest.param(404, 404, "/v1/models answered 404", id="no such API"),
+        pytest.param(404, 500, "/v1/models answered 500", id="one that fails"),
+        pytest.param(500, 200, "/health answered 500", id="one that says it is not well"),
+    ],
+)
+def test_a_server_that_tells_no_health_is_well_if_it_has_openais_api(health, models, trouble):
+    """OpenAI's API has no `/health`, and some servers want to know who asks."""
+
+    async def case():
+        async def serve(call):
+            await call.answer(b'{"data":[{"id":"m"}]}', models)
+
+        async with House(serve, probe_every_s=0.005) as house:
+            house.pods[0].health = health
+            (pod,) = house.router.fleet.membership.pods.values()
+            await until(lambda: pod.probes_failed is not None)
+            assert pod.trouble == trouble
+            await until(lambda: pod.down == (trouble is not None))
 
     run(case)
