@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 MOST_SAMPLES = 4096
 """Samples of known families in one exposition: an engine with 32 ranks has about a thousand."""
 
+_MOST_TOKENS = 10**12  # no cache holds more, whatever it says
+_DIGITS = 15  # of a number in a label
+
 _LATENCIES = {engines.TTFT, engines.ITL, engines.E2E, engines.QUEUE_TIME}
 _READ = tuple(quantity for quantity in QUANTITIES if quantity not in _LATENCIES)
 _PARTS = ("_bucket", "_sum", "_count")
@@ -62,6 +65,11 @@ _UNDER_WAY = _samples(
     wire
     for wire, name in _NAMES.items()
     if name in engines.RUNNING.names or name in engines.WAITING.names
+)
+_SIZE = _samples(
+    wire
+    for wire, name in _NAMES.items()
+    if name in engines.CACHE_CONFIG.names or name in engines.CAPACITY.names
 )
 _SLEEP = _samples(wire.encode() for wire in spellings(vllm.SLEEP_STATE.name))
 _DECLARED = re.compile(rb"^# TYPE (\S+) \S+", re.MULTILINE)
@@ -210,7 +218,9 @@ class Reading:
 
 def whole(text: str | None) -> int | None:
     """Return a label that is a number above 0; None for any other."""
-    return int(text) or None if text is not None and text.isascii() and text.isdecimal() else None
+    if text is None or len(text) > _DIGITS or not (text.isascii() and text.isdecimal()):
+        return None
+    return int(text) or None
 
 
 def read(exposition: bytes) -> Reading:
@@ -254,6 +264,23 @@ def under_way(exposition: bytes) -> float | None:
             if math.isfinite(value) and _counts(_labels(labels)):
                 told = (told or 0.0) + value
     return told
+
+
+def cache_tokens(exposition: bytes) -> int | None:
+    """Return how many tokens an engine's cache holds; None if it does not say.
+
+    It is what `read` would say, and None too where several engines behind an address have a cache
+    each: which of them a prompt comes to is not known.
+    """
+    sizes = list[float]()
+    for name, labels, text in _SIZE.findall(exposition):
+        read = _labels(labels)
+        if _NAMES[name] in engines.CACHE_CONFIG.names:
+            sizes.append(_capacity(read) or 0.0)
+        elif _counts(read):
+            with contextlib.suppress(ValueError):
+                sizes.append(float(text))
+    return int(sizes[0]) if len(sizes) == 1 and 1 <= sizes[0] <= _MOST_TOKENS else None
 
 
 def wakefulness(exposition: bytes) -> Literal["awake", "paused", "asleep"]:

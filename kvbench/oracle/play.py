@@ -127,7 +127,9 @@ class Play:
             name: VirtualPod(name, fleet.config, fleet.time, skip=fleet.skip) for name in names
         }
         index = _Index(self._pods) if fleet.events else None
-        self._policy = make_policy(fleet.policy, fleet.seed, index)
+        room = (fleet.config.num_gpu_blocks - 1) * fleet.config.block_size
+        sizes = dict.fromkeys(names, room)  # as real pods say in their metrics
+        self._policy = make_policy(fleet.policy, fleet.seed, index, sizes)
         self._states = [pod.state for pod in self._pods.values()]
         self._tally = Tally(script.name, fleet.policy, names)
         self._flights: dict[str, _Flight] = {}

@@ -7,7 +7,8 @@ the least recently used of too many, or too old. Its keys are the router's own; 
 What is believed of a pod is kept as `kvbench.policies.held` keeps blocks: a prompt costs the same
 however long it is.
 
-The size of a pod's cache is not known here, so it is learned. Of a block that was believed, what
+The size of a pod's cache is learned, from what the pod says of it if it says anything: answers take
+some of that, and caches behind the pod's own add to it. Of a block that was believed, what
 was asked for between its last use and this one is counted, its *distance*: a pod that still has the
 block has room for more than that, and one that has not has room for no more. So each answer bounds
 the size, from below as far as the prompt was there (what is *proven*; there is always room for the
@@ -35,7 +36,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from kvbench.policies.held import Held
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from kvbench.policies.decision import Decision, Outcome, RouteRequest
 
@@ -69,11 +70,18 @@ class RoutedPrefixes:
     Args:
         capacity: Most blocks remembered per pod.
         ttl_s: Seconds after which a block that nobody asked for is forgotten.
+        sizes: Tokens that pods say their caches hold, by pod; may change.
     """
 
-    def __init__(self, capacity: int = 32_768, ttl_s: float = 1800.0) -> None:
+    def __init__(
+        self,
+        capacity: int = 32_768,
+        ttl_s: float = 1800.0,
+        sizes: Mapping[str, int] | None = None,
+    ) -> None:
         self._capacity = capacity
         self._ttl_s = ttl_s
+        self._sizes: Mapping[str, int] = {} if sizes is None else sizes
         self._pods: dict[str, _Pod] = {}
         self._under_way: dict[str, _Placement] = {}
 
@@ -101,6 +109,10 @@ class RoutedPrefixes:
         known = self._pods.get(pod)
         if known is None:
             known = self._pods[pod] = _Pod(Held(self._capacity))
+        told = self._sizes.get(pod, 0) // request.block_tokens
+        if abs(told - known.told) > known.told // 16:  # or its tokens are estimated otherwise now
+            known.told = told
+            known.held.bound(min(told or self._capacity, self._capacity))
         self._leave(request.id)  # it may have been tried before
         self._under_way[request.id] = known.place(request.blocks, now)
         if len(self._under_way) > _UNDER_WAY:  # the end of some is never told
@@ -171,12 +183,14 @@ class _Pod:
 
     Attributes:
         held: The blocks that it was sent.
+        told: For how many blocks it says to have room, 0 if it does not say.
         proven: For how many blocks it has shown to have room.
         under_way: Moments at which requests were placed that have not ended, and how many.
         placed: Requests that it was sent.
     """
 
     held: Held
+    told: int = 0
     proven: int = 0
     under_way: dict[float, int] = field(default_factory=dict)
     placed: int = 0

@@ -22,7 +22,7 @@ from kvbench.policies.shadow import DEFAULT_BLOCKS, Shadow
 from kvbench.router.journal import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from kvbench.policies.decision import Decision, Outcome, PodState, RouteRequest
     from kvbench.policies.prediction import Cause
@@ -87,13 +87,13 @@ class Account:
         tokens: The models whose tokens are known.
         meters: What is counted.
         journal: The last decisions.
+        sizes: Tokens that the pods' caches hold, of those that have said so.
         utc: Calendar seconds.
 
     Attributes:
         journal: As given.
         rates: What prefill takes, and a request beside it.
         evictions: To be told of evictions.
-        capacities: Blocks of each pod, where it has said.
     """
 
     def __init__(
@@ -102,6 +102,7 @@ class Account:
         tokens: PromptTokens,
         meters: Meters,
         journal: Journal,
+        sizes: Mapping[str, int],
         *,
         utc: Callable[[], float],
     ) -> None:
@@ -115,7 +116,7 @@ class Account:
         self.journal = journal
         self.rates = Rates()
         self.evictions = Evictions()
-        self.capacities: dict[str, int] = {}
+        self._sizes = sizes
 
     def shadow(self, names: Sequence[str], serving: str, seed: int) -> None:
         """Begin to follow the traffic with these policies, and with the one that serves.
@@ -203,7 +204,9 @@ class Account:
 
     def _follow(self, request: RouteRequest, pods: Sequence[str], served: str, now: float) -> None:
         """Let the shadows decide."""
-        blocks = self.capacities.get(served, DEFAULT_BLOCKS)
+        tokens = self._sizes.get(served)
+        size = request.hash_tokens or request.block_tokens
+        blocks = DEFAULT_BLOCKS if tokens is None else max(tokens // size, 1)
         for _, shadow in self._shadows.values():
             shadow.place(request, pods, served, blocks, now)
 

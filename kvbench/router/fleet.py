@@ -38,6 +38,11 @@ class Policies:
 
     All learn of every placement, whoever decided it: the blocks are there.
 
+    Attributes:
+        default: The router's own.
+        balance: For what is no prompt.
+        sizes: Tokens that the pods' caches hold, of those that have said so.
+
     Raises:
         InputError: There is no policy of that name.
     """
@@ -45,7 +50,8 @@ class Policies:
     def __init__(self, default: str, seed: int, index: Index | None = None) -> None:
         self._seed = seed
         self._index = index
-        self._policies = {default: make_policy(default, seed, index)}
+        self.sizes: dict[str, int] = {}
+        self._policies = {default: make_policy(default, seed, index, self.sizes)}
         self.default = self._policies[default]
         self.balance = make_policy("least_load", seed)
 
@@ -56,7 +62,7 @@ class Policies:
             InputError: There is none.
         """
         if name not in self._policies:
-            self._policies[name] = make_policy(name, self._seed, self._index)
+            self._policies[name] = make_policy(name, self._seed, self._index, self.sizes)
         return self._policies[name]
 
     def placed(self, request: RouteRequest, pod: str, now: float) -> None:
@@ -112,7 +118,9 @@ class Fleet:
         self.chats = KnownChats()
         self.responses = Responses()
         self.meters = Meters()
-        self.account = Account(books.index, books.tokens, self.meters, books.journal, utc=books.utc)
+        self.account = Account(
+            books.index, books.tokens, self.meters, books.journal, policies.sizes, utc=books.utc
+        )
         books.index.ledger.observer = self.account.evictions
         books.index.ledger.on_empty = self.forget
         self.limits = limits
@@ -146,6 +154,7 @@ class Fleet:
         self.models.left(name)
         self.others.forget(pod)
         self.forget(name)
+        self.sized(name, None)
         self._leaving.append(pod)
         return pod
 
@@ -266,6 +275,13 @@ class Fleet:
         """Take note that a pod has lost its cache."""
         self.policies.forget(pod)
         self.account.forget(pod)
+
+    def sized(self, pod: str, tokens: int | None) -> None:
+        """Take note of how many tokens a pod's cache holds; None if it does not say."""
+        if tokens is None:
+            self.policies.sizes.pop(pod, None)
+        else:
+            self.policies.sizes[pod] = tokens
 
     def expect_first_token(self, moment: float, lease: Lease) -> None:
         """Take the first token of a request for come at `moment`, for it will not be seen."""

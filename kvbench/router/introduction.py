@@ -1,19 +1,22 @@
 """What is asked of a pod once, when it is met: how its tokens are made, how large its cache is.
 
 Its tokenizer is read from this machine, and two probes of the pod's own `/tokenize` say whether it
-is the same; a pod that does not serve that path is believed until its counts differ. The size of
-its cache is for shadow policies, whose virtual pods have the same.
+is the same; a pod that does not serve that path is believed until its counts differ. That is asked
+of pods that tell of their caches, for only with those exact tokens are of use.
+
+How large a pod's cache is, policies would have to learn, and shadow policies have virtual pods of
+that size. It is asked anew each time: a pod may have come back with another.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from kvbench.metrics.exposition import cache_tokens
 from kvbench.router.fetch import fetch
 from kvbench.text.agreement import PROBE_CHAT, PROBE_TEXT, chat_difference, text_difference
 
@@ -23,8 +26,6 @@ if TYPE_CHECKING:
     from kvbench.router.models import Entry
     from kvbench.router.tokens import ModelTokens
 
-_BLOCKS = re.compile(rb'^vllm:cache_config_info\{.*\bnum_gpu_blocks="(\d{1,12})"', re.MULTILINE)
-
 
 class _Tokens(msgspec.Struct):
     tokens: list[int]
@@ -32,18 +33,15 @@ class _Tokens(msgspec.Struct):
 
 async def introduce(fleet: Fleet, pod: Pod, models: dict[str, Entry], timeout_s: float) -> None:
     """Get to know a pod, and the models of its that are not known yet."""
-    if not fleet.tokens.knows(models):
+    if pod.name in fleet.index.ledger.streams and not fleet.tokens.knows(models):
         loop = asyncio.get_running_loop()
         for model in await loop.run_in_executor(None, fleet.tokens.learn, models):
             difference = await _difference(fleet, pod, model, timeout_s)
             if difference is not None:
                 model.distrust(difference)
-    if pod.name in fleet.account.capacities:
-        return
     answer = await fetch(fleet.pools[pod.name], pod.address, "GET", "/metrics", timeout_s)
-    found = _BLOCKS.search(answer.body)
-    if found is not None:
-        fleet.account.capacities[pod.name] = int(found[1])
+    if answer.status == HTTPStatus.OK and pod.name in fleet.membership.pods:
+        fleet.sized(pod.name, cache_tokens(answer.body))
 
 
 async def _difference(fleet: Fleet, pod: Pod, model: ModelTokens, timeout_s: float) -> str | None:

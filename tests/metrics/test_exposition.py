@@ -12,6 +12,7 @@ from kvbench.metrics.exposition import (
     Lengths,
     NonsenseError,
     buckets,
+    cache_tokens,
     read,
     under_way,
     wakefulness,
@@ -165,6 +166,32 @@ vllm:num_requests_waiting_by_reason{engine="0",model_name="tiny",reason="deferre
 def test_the_requests_under_way_are_those_that_run_and_those_that_wait(text, told):
     """Of all engines behind an address; of ranks that repeat each other, the first."""
     assert under_way(text.encode()) == told
+
+
+CAPACITY = 'sglang:max_total_num_tokens{model_name="m",tp_rank="%d"} 4096.0\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        pytest.param(NEW + CONFIG % 0, 1584, id="all blocks but the null block"),
+        pytest.param((CONFIG % 0).replace("vllm:", "vllm_"), 1584, id="as OpenTelemetry spells it"),
+        pytest.param((CONFIG % 0).replace('"100"', '"None"'), 1600, id="tokens alone"),
+        pytest.param((CONFIG % 0).replace("1600", "None"), 1584, id="blocks and their size"),
+        pytest.param((CONFIG % 0).replace("kv_cache_size", "x").replace("16", "no"), None, id="no"),
+        pytest.param(CONFIG % 0 + CONFIG % 1, None, id="two engines, each with a cache"),
+        pytest.param(CAPACITY % 0 + CAPACITY % 1, 4096, id="SGLang, two ranks that have a half"),
+        pytest.param(CAPACITY.replace("4096.0", "NaN") % 0, None, id="no number"),
+        pytest.param(CAPACITY.replace("4096.0", "1.2.3") % 0, None, id="nor this"),
+        pytest.param(CAPACITY.replace("4096.0", "1e999") % 0, None, id="without end"),
+        pytest.param((CONFIG % 0).replace("1600", "9" * 5000), 1584, id="longer than a number is"),
+        pytest.param((CONFIG % 0).replace("1600", "9" * 15), None, id="more than any cache holds"),
+        pytest.param(NEW, None, id="not told"),
+    ],
+)
+def test_how_much_the_one_cache_behind_an_address_holds(text, tokens):
+    """In tokens; not told where a prompt may come to one of several."""
+    assert cache_tokens(text.encode()) == tokens
 
 
 SLEEP = """\

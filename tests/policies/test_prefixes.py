@@ -53,6 +53,57 @@ def test_the_last_token_is_never_cached():
     assert index.matched_tokens(whole, ["a"], now=0.0) == [19]
 
 
+def test_no_more_is_believed_there_than_a_pod_says_that_it_holds():
+    """Of prompts of two blocks a pod with room for three has the last, and half of the other."""
+    index = RoutedPrefixes(sizes={"small": 39, "large": 1000})
+    for pod in ("small", "large", "silent"):
+        index.placed(request(1, 2), pod, now=0.0)
+        index.placed(request(3, 4), pod, now=1.0)
+
+    pods = ["small", "large", "silent"]
+    assert index.matched_tokens(request(1, 2), pods, now=2.0) == [10, 20, 20]
+    assert index.matched_tokens(request(3, 4), pods, now=2.0) == [20, 20, 20]
+
+
+def test_what_a_pod_says_counts_from_the_next_prompt_on_however_late_it_says_it():
+    """It may say it anew, as one that came back with another cache; or take it back."""
+    sizes: dict[str, int] = {}
+    index = RoutedPrefixes(sizes=sizes)
+
+    def kept(*names):
+        index.placed(request(*names), "a", now=0.0)
+        return index.size()
+
+    assert kept(*range(50)) == 50
+    sizes["a"] = 200
+    assert kept(99) == 20
+    sizes["a"] = 300
+    assert kept(*range(50)) == 30
+    del sizes["a"]
+    assert kept(*range(50)) == 50
+
+
+def test_less_than_a_pod_says_is_learned_until_it_says_something_else():
+    """Answers take room too; a block of other tokens by a fiftieth is what it says, rounded."""
+    index = RoutedPrefixes(sizes={"a": 5000})
+
+    def placed(first, count, tokens=50):
+        asked = RouteRequest("r", "m", chain(*range(first, first + count)), tokens, tokens * count)
+        index.placed(asked, "a", now=float(first))
+        return asked
+
+    placed(0, 10)
+    placed(1000, 60)
+    again = placed(0, 10)
+    index.finished(again, decided(450), Outcome(cached_tokens=0, prompt_tokens=500))
+    kept = []
+    for tokens in (50, 51, 60):  # so 100 blocks, 98, 83
+        placed(2000, 200, tokens)
+        kept.append(index.size())
+
+    assert kept == [61, 61, 83]
+
+
 def test_what_nobody_asked_for_in_time_is_forgotten():
     """The time to live counts from the last use."""
     index = RoutedPrefixes(ttl_s=60)

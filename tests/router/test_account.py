@@ -36,7 +36,7 @@ class Desk:
         self.tokens, self.meters = PromptTokens(SHIPPED), Meters()
         self.tokens.learn({"m": {}})
         index = WatchedIndex(self.ledger, VirtualClock())
-        self.account = Account(index, self.tokens, self.meters, Journal(), utc=lambda: 5.0)
+        self.account = Account(index, self.tokens, self.meters, Journal(), {}, utc=lambda: 5.0)
         self.ledger.observer = self.account.evictions
         self.numbers = dict.fromkeys(pods, 0)
         self.pods = [PodState(name) for name in pods]

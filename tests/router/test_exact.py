@@ -79,7 +79,7 @@ class House(contextlib.AsyncExitStack):
         self.push_async_callback(self.router.stop, 0.5)
         self.ledger = self.router.fleet.index.ledger
         await self.until(lambda: set(names) == set(self.router.fleet.tokens.models))
-        await self.until(lambda: len(self.router.fleet.account.capacities) == len(names))
+        await self.until(lambda: len(self.router.fleet.policies.sizes) == len(names))
         return self
 
     async def until(self, holds):
