@@ -2,19 +2,21 @@
 
     python scripts/bench_hits.py [--trace mooncake_conversation_trace.jsonl] [--chart FILE]
 
-Three questions, a table each; figures are means over seeds with the half width of their 95 %
+Four questions, a table each; figures are means over seeds with the half width of their 95 %
 interval (Student's t), and the command that made a table is `python scripts/bench_hits.py TABLE`.
 
 - `groups`: 40 groups of 6,000 tokens, 300 sessions of 6 turns, so many at a time, four pods: even
   and Zipf-skewed popularity, caches that hold it all together and caches that do not.
 - `serial`: conversations one at a time, where there is never a queue and only caches matter.
 - `ladder`: llm-d's two published workloads, rate by rate, with its own policies among ours.
+- `tails`: the same, TTFT p95 of the policies that stand it, with intervals.
 """
 
 from __future__ import annotations
 
 import argparse
 import bisect
+import itertools
 import statistics
 import tempfile
 from collections import defaultdict
@@ -53,6 +55,7 @@ sessions:
 arrival:
   users: {{count: {at_once}}}
 """
+CONTENDERS = ["cache_aware", "prefix_estimate", "prefix_precise", "prefix_cost"]
 WORKLOADS = Path(__file__).parent.parent / "workloads"
 OUTPUT_TOKENS = 245  # what the published tokens/s are per published request/s, not the 1,000 asked
 
@@ -248,38 +251,64 @@ def llm_d(name: str, pods: int, tokens: int) -> Case:
     return Case(name, text, pods, tokens, 64, "qwen3-32b-tp2-h100")
 
 
+class Ladder:
+    """A workload whose rate changes step by step.
+
+    Attributes:
+        rates: Requests a second of the steps after the first, which warms up.
+    """
+
+    def __init__(self, case: Case) -> None:
+        lines = (case.text or "").partition("steps:")[2].strip().splitlines()
+        steps = [line.strip(" -[]").replace("s", "").split(", ") for line in lines]
+        self._case = case
+        self._ends = list(itertools.accumulate(float(seconds) for _, seconds in steps))
+        self.rates = [float(rate) for rate, _ in steps[1:]]
+
+    def play(self, policy: str, seed: int, percent: int) -> tuple[list[float], Summary]:
+        """Return TTFT by rate, so many percent below it, seconds, and the summary."""
+        summary, _, rows = Watched(self._case, policy, seed).played()
+        found: list[list[float]] = [[] for _ in self._ends]
+        for row in rows:
+            step = min(bisect.bisect_right(self._ends, row.arrival_s), len(self._ends) - 1)
+            found[step].append(row.ttft_s)
+        return [sorted(one)[len(one) * percent // 100] for one in found[1:]], summary
+
+    def head(self, *more: str) -> str:
+        """Return the head of a table of policies by rates."""
+        columns = ["policy", *(f"{rate:g}" for rate in self.rates), *more]
+        return f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|"
+
+
 def ladder(case: Case, policies: Sequence[str], seeds: range) -> dict:
     """Print TTFT p90 by rate; return it by policy and rate, seconds, medians over seeds."""
-    lines = (case.text or "").partition("steps:")[2].strip().splitlines()
-    steps = [line.strip(" -[]").replace("s", "").split(", ") for line in lines]
-    rates, ends, end = [float(rate) for rate, _ in steps], [], 0.0
-    for _, seconds in steps:
-        end += float(seconds)
-        ends.append(end)
-    curves = {}
+    steps, curves = Ladder(case), {}
     print(f"\n{case.name}: TTFT p90 in seconds by requests a second, hit rate, work max/mean\n")
-    print("| policy | " + " | ".join(f"{rate:g}" for rate in rates[1:]) + " | hits | work |")
-    print("|---" * (len(rates) + 2) + "|")
+    print(steps.head("hits", "work"))
     for policy in policies:
-        found, hits, work = defaultdict(list), [], []
-        for seed in seeds:
-            summary, _, rows = Watched(case, policy, seed).played()
-            hits.append(summary.hit_rate)
-            work.append(summary.uncached_balance.max_over_mean)
-            steps_of: dict[int, list[float]] = defaultdict(list)
-            for row in rows:
-                steps_of[min(bisect.bisect_right(ends, row.arrival_s), len(ends) - 1)].append(
-                    row.ttft_s
-                )
-            for step, values in steps_of.items():
-                found[step].append(sorted(values)[len(values) * 9 // 10])
-        curve = curves[policy] = [statistics.median(found[step]) for step in range(1, len(rates))]
-        print(
-            f"| {policy} | " + " | ".join(f"{value:.2f}" for value in curve)
-            + f" | {statistics.fmean(hits):.3f} | {statistics.fmean(work):.2f} |",
-            flush=True,
-        )  # fmt: skip
-    return {"rates": rates[1:], "curves": curves}
+        played = [steps.play(policy, seed, 90) for seed in seeds]
+        curve = curves[policy] = [
+            statistics.median(values)
+            for values in zip(*(times for times, _ in played), strict=True)
+        ]
+        hits = statistics.fmean(summary.hit_rate for _, summary in played)
+        work = statistics.fmean(summary.uncached_balance.max_over_mean for _, summary in played)
+        cells = [*(f"{value:.2f}" for value in curve), f"{hits:.3f}", f"{work:.2f}"]
+        print(f"| {policy} | {' | '.join(cells)} |", flush=True)
+    return {"rates": steps.rates, "curves": curves}
+
+
+def tails(case: Case, policies: Sequence[str], seeds: range) -> None:
+    """Print TTFT p95 by rate."""
+    steps = Ladder(case)
+    print(f"\n{case.name}: TTFT p95 in milliseconds by requests a second\n\n{steps.head()}")
+    for policy in policies:
+        played = [steps.play(policy, seed, 95)[0] for seed in seeds]
+        cells = [
+            interval([value * 1000 for value in values], ".0f")
+            for values in zip(*played, strict=True)
+        ]
+        print(f"| {policy} | {' | '.join(cells)} |", flush=True)
 
 
 def draw(found: dict, file: Path) -> None:
@@ -302,7 +331,7 @@ def draw(found: dict, file: Path) -> None:
 def main() -> None:
     """Print the tables that are asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("tables", nargs="*", default=["groups", "serial", "ladder"])
+    parser.add_argument("tables", nargs="*", default=["groups", "serial", "ladder", "tails"])
     parser.add_argument("--policies", nargs="*", default=NAMES)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--only", default="", help="cases whose name has this in it")
@@ -316,10 +345,14 @@ def main() -> None:
         compare(
             (case for case in serial(given.trace) if given.only in case.name), given.policies, seeds
         )
+    eight, four = llm_d("llm-d-73", 8, 307_328), llm_d("llm-d-37", 4, 461_376)
+    if "tails" in given.tables:
+        for case in (eight, four):
+            tails(case, CONTENDERS if given.policies is NAMES else given.policies, seeds)
     if "ladder" in given.tables:
         policies = [*given.policies, *(ABLATIONS if given.policies is NAMES else ())]
-        found = ladder(llm_d("llm-d-73", 8, 307_328), policies, seeds)
-        ladder(llm_d("llm-d-37", 4, 461_376), policies, seeds)
+        found = ladder(eight, policies, seeds)
+        ladder(four, policies, seeds)
         if given.chart is not None:
             draw(found, given.chart)
 
