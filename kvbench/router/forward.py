@@ -17,7 +17,8 @@ Rules:
 - A pod that is too slow for the limits is given up, not replaced: the next one would be slower.
 - A client that leaves has its request cancelled at once, by closing the connection to the pod.
 - However a request ends, its place on the pod is given back, once.
-- Bytes pass through as they come. A client that reads too slowly stops the reading from the pod.
+- Bytes pass through as they come. A client that reads too slowly stops the reading from the pod;
+  one that reads nothing for as long as a pod may pause is cut, or its place would be held for ever.
 - The body of a request is kept until its answer begins, for another attempt, and no longer.
 - An answer in one piece does not show its first token: the prefill is taken to be done when it was
   expected to be.
@@ -91,8 +92,8 @@ class Forwarding:
     __slots__ = (
         "_among", "_arrived", "_connecting", "_dechunk", "_decision", "_doubted", "_exchange",
         "_first_piece", "_fleet", "_keep_alive", "_lease", "_pod", "_policy", "_prompt", "_request",
-        "_sent", "_spent", "_status", "_tried", "_troubles", "_unsent", "_upstream", "_usage",
-        "deadline", "on_end",
+        "_sent", "_slow", "_spent", "_status", "_tried", "_troubles", "_unsent", "_upstream",
+        "_usage", "deadline", "on_end",
     )  # fmt: skip
 
     def __init__(
@@ -128,6 +129,7 @@ class Forwarding:
         self._status = 0
         self._unsent = b""
         self._keep_alive = self._dechunk = False
+        self._slow = False  # whether the client has yet to take what has come
         self.deadline = _NEVER
         exchange.on_close = self._client_left
         exchange.on_pause = self._client_slow
@@ -338,19 +340,25 @@ class Forwarding:
         self._end("gone", Outcome())
 
     def _client_slow(self) -> None:
-        """Read no more from the pod."""
+        """Read no more from the pod until the client does; it may pause for as long as a pod."""
         if self._upstream is not None:
+            self._slow = True
             self._upstream.pause()
-            self.deadline = _NEVER
+            self.deadline = self._fleet.clock.now() + self._fleet.limits.idle_s
 
     def _client_ready(self) -> None:
         """Read on."""
-        if self._upstream is not None:
+        if self._upstream is not None and self._slow:
+            self._slow = False
             self._upstream.resume()
             self.deadline = self._fleet.clock.now() + self._fleet.limits.idle_s
 
     def too_late(self) -> None:
-        """Give up a pod that takes too long."""
+        """Give up a pod that takes too long, or a client that does not take its answer."""
+        if self._slow:
+            self._client_left()
+            self._exchange.abort(reset=True)
+            return
         fleet, pod = self._fleet, self._pod
         assert pod is not None
         fleet.meters.errors.add(pod.name, "timeout")

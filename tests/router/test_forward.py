@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import hashlib
-import math
 import os
 
 import pytest
 from router.fakes import CHAT, Client, FakePod, House, ask, by_turns, chat, chunk, fine, run
 
 from kvbench.clock import VirtualClock
+from kvbench.router.forward import Limits
 
 
 async def silent(call):
@@ -243,7 +243,7 @@ def test_a_client_that_reads_slowly_stops_the_reading_from_the_pod():
             client.send("POST", CHAT, chat("hi", stream=True))
             await house.pods[0].arrivals.get()
             (forwarding,) = house.router.fleet.under_way
-            await until(lambda: forwarding._status and forwarding.deadline == math.inf)
+            await until(lambda: forwarding._status and forwarding._slow)
 
             assert sent < 2**24, "the pod has not got rid of all of it"
             client.writer.transport.resume_reading()
@@ -255,6 +255,35 @@ def test_a_client_that_reads_slowly_stops_the_reading_from_the_pod():
             assert (await client.ask("POST", CHAT, chat("hi", stream=True))).whole
             assert house.pods[0].connections == 1
             client.close()
+
+    run(case)
+
+
+def test_a_client_that_asks_and_does_not_read_gives_its_place_back_in_time():
+    """It is cut off, the pod is told, and bears no blame."""
+
+    async def case():
+        async def pour(call):
+            await call.begin_stream()
+            while not call.writer.is_closing():
+                await call.send(chunk(bytes(2**16)))
+
+        async with House(pour, limits=Limits(idle_s=0.1), max_in_flight=1) as house:
+            client = await Client.to(house.url)
+            client.writer.transport.pause_reading()
+            client.send("POST", CHAT, chat("hi", stream=True))
+            call = await house.pods[0].arrivals.get()
+            await until(lambda: house.router.fleet.under_way)
+            await until(lambda: not house.router.fleet.under_way)
+            await until(call.writer.is_closing)
+
+            assert house.in_flight() == [(0, 0)]
+            pod = house.router.fleet.membership.pods[call.pod.name]
+            assert (pod.trouble, pod.breaker.failures) == (None, 0)
+            assert await house.metric(
+                "kvbench_router_requests_total", pod=pod.name, status="gone"
+            ) == 1  # fmt: skip
+            client.vanish()
 
     run(case)
 
