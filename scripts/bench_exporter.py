@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import zmq
+from cpu import cpu_seconds
 from prometheus_client.parser import text_string_to_metric_families
 
 from kvbench.clock import WallClock, utc
@@ -105,12 +106,6 @@ def exporter(*pods: str) -> Iterator[tuple[int, str]]:
             process.terminate()
 
 
-def cpu(pid: int) -> float:
-    """Return the seconds of CPU that a process has had."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def memory(pid: int) -> str:
     """Return the memory that a process has resident."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
@@ -152,14 +147,14 @@ async def flood(rate: int, seconds: float, exposition: bytes) -> None:
                 sockets[number].send_multipart(published_frames("", seq, payload))
         whole = PODS * HELD // 500
         await until(url, metrics.EVENTS_BATCHES, whole)
-        used, began = cpu(pid), time.perf_counter()
+        used, began = cpu_seconds(pid), time.perf_counter()
         for step, batches in enumerate(stream):
             await asyncio.sleep(max(began + step / STEPS - time.perf_counter(), 0))
             for number, payload in enumerate(batches):
                 frames = published_frames("", HELD // 500 + step, payload)
                 sockets[number].send_multipart(frames)
         applied = await until(url, metrics.EVENTS_BATCHES, whole + steps * PODS, 4 * seconds)
-        took, spent = time.perf_counter() - began, cpu(pid) - used
+        took, spent = time.perf_counter() - began, cpu_seconds(pid) - used
         lost = await said(url, metrics.EVENTS_LOST)
         blocks = steps * PODS * per_step * 2
         row(f"{PODS} pods, {rate:,} blocks a second each", f"{spent / seconds:.0%} of a core")
@@ -193,9 +188,9 @@ async def scrape(seconds: float, exposition: bytes) -> None:
         pods = await serving(stack, SCRAPED, exposition)
         pid, url = stack.enter_context(exporter(*pods))
         await until(url, metrics.UP, SCRAPED)
-        used = cpu(pid)
+        used = cpu_seconds(pid)
         await asyncio.sleep(seconds)
-        spent = cpu(pid) - used
+        spent = cpu_seconds(pid) - used
         began = time.perf_counter()
         answer = await get(f"{url}/metrics", timeout_s=30.0)
         took = time.perf_counter() - began

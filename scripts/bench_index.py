@@ -25,11 +25,11 @@ import time
 import tracemalloc
 from collections import deque
 from itertools import count
-from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import uvloop
 import zmq
+from cpu import cpu_seconds
 
 from kvbench.clock import WallClock, utc
 from kvbench.http.address import parse_address
@@ -177,12 +177,6 @@ def bench_decision(blocks: int) -> None:
     row("decision for the next turn", quantiles(times))
     faster = statistics.median(whole) / statistics.median(times)
     row("decision against tokenising whole", f"{faster:.0f} × faster")
-
-
-def cpu_seconds(pid: int) -> float:
-    """Return the CPU time that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class Flood:

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from cpu import cpu_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -129,12 +130,6 @@ def pod(streams: int, tokens: int) -> Iterator[tuple[int, int]]:
             assert child.stdout is not None
             yield child.pid, int(child.stdout.readline().rpartition(":")[2])
             child.terminate()
-
-
-def cpu_seconds(pid: int) -> float:
-    """Return the CPU time that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def lateness(port: int) -> dict[str, float]:

@@ -6,8 +6,8 @@ Peers come from PyPI, each into an environment of its own, outside this reposito
     python3 -m venv FOLDER/sglang-router && FOLDER/sglang-router/bin/pip install sglang-router
 
 nginx is Debian's; kvbench's own busiest modules are compiled by `make build/compiled`. What is not
-installed is left out, and said. CPU time and memory are those of the process and are read from
-/proc, so this runs on Linux.
+installed is left out, and said. CPU time and memory are those of the process, as Linux
+tells them.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ import time
 import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from cpu import cpu_seconds
 
 KVBENCH = Path(sys.executable).with_name("kvbench")
 COMPILED = Path(__file__).parent.parent / "build" / "compiled"
@@ -62,9 +64,7 @@ class Rival:
         """Return the CPU time that it has used."""
         if self.process is None:
             return 0.0
-        stat = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="ascii")
-        fields = stat.rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return cpu_seconds(self.process.pid)
 
     def memory_mb(self) -> float:
         """Return its resident memory, megabytes."""
