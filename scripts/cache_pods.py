@@ -4,7 +4,8 @@ One process, so many ports; it prints them on one line and ends with its standar
 text is cut into blocks of 64 bytes, 16 tokens of four bytes, of which each pod keeps the BLOCKS
 most recently used. Prompts are computed in turn, 20,000 tokens a second; an answer takes 40 ms more
 and is streamed: its first word, then the rest with its usage. `/v1/chat/completions/render`, which
-vllm-router asks pods for, says the tokens; `GET /stats` says what was asked and what was cached.
+vllm-router asks pods for, says the tokens; `GET /metrics` says how large the cache is, as vLLM's
+does; `GET /stats` says what was asked and what was cached.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from kvbench.http.server import Exchange, serve
 TOKENS_A_SECOND = 20_000
 DECODE_S = 0.04
 BLOCK = 64  # bytes
+CONFIG = b'vllm:cache_config_info{block_size="%d",num_gpu_blocks="%d"} 1.0\n'
 WORD = {"index": 0, "delta": {"content": "word"}, "finish_reason": None}
 STOP = {"index": 0, "delta": {"content": ""}, "finish_reason": "stop"}
 
@@ -54,6 +56,8 @@ class Pod:
         path = exchange.request.path
         if path == "/stats":
             exchange.respond(200, json.dumps(self.stats).encode())
+        elif path == "/metrics":
+            exchange.respond(200, CONFIG % (BLOCK // 4, self._most + 1))
         elif not path.startswith("/v1/chat/completions"):
             exchange.respond(200, b"{}")
         else:

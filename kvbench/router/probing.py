@@ -101,5 +101,4 @@ async def _ask_models(fleet: Fleet, pod: Pod, timeout_s: float) -> None:
     if fleet.models.learned(pod.name, models):
         level = logging.INFO if models else logging.WARNING
         logger.log(level, "%s now serves %s", pod.name, ", ".join(models or ()) or "no model")
-    if models is not None:
-        await introduce(fleet, pod, models, timeout_s)
+    await introduce(fleet, pod, models or {}, timeout_s)
