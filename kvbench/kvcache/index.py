@@ -129,6 +129,7 @@ class BlockIndex:
         "_observer",
         "_pods",
         "_stretches",
+        "_windowed",
         "block_size",
         "dropped",
     )
@@ -146,6 +147,7 @@ class BlockIndex:
         self._lower: dict[BlockHash, int] = {}
         # What was looked up among the holders, and still holds.
         self._stretches = Stretches(stretch)
+        self._windowed = False  # whether any pod's model has other groups
 
     def __len__(self) -> int:
         return len(self._holders)
@@ -242,7 +244,7 @@ class BlockIndex:
             pod: next((held for fallen, held in ends if fallen & known.bit), len(hashes))
             for pod, known in self._pods.items()
         }
-        for pod, known in self._pods.items():
+        for pod, known in self._pods.items() if self._windowed else ():
             if known.windows is not None and not known.lower:
                 found[pod] = known.windows.reach(hashes, found[pod])
         return found
@@ -322,6 +324,7 @@ class BlockIndex:
         aliases = _aliases(event.block_hashes)
         if not event.counts:
             if in_gpu(event.medium):
+                self._windowed = True
                 known.windows = known.windows or Windows(self.block_size)
                 known.windows.stored(event, aliases, known.aliases)
             elif event.group_idx in {None, known.group}:
