@@ -224,3 +224,28 @@ def test_a_pod_that_was_restarted_is_known_to_be_empty(tmp_path):
     assert found[0] == (0, 0)
     assert all(predicted == cached for predicted, cached in found), found
     assert found[-1][1] > 0
+
+
+def test_a_model_with_windows_is_known_by_all_its_groups(tmp_path):
+    """One layer sees 64 tokens back, one all: the engine keeps ends, and reuses what ends there."""
+    serve, port = os.environ["REAL_VLLM"], free_port()
+    url = f"http://127.0.0.1:{port}"
+    kinds = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 64}
+    command = [serve, str(port), "--hf-overrides", json.dumps(kinds)]
+    command += ["--num-gpu-blocks-override", "600", "--no-disable-hybrid-kv-cache-manager"]
+    roles = ["user", "assistant"] * 4
+    with Child("windows", command, tmp_path / "windows.log") as pod:
+        wait_healthy(pod, url)
+        with exact_router([url], tmp_path) as router:
+            found = []
+            for number in [2, 1, 2, 0, 1, 2]:
+                for turns in (1, 3, 5, 7):
+                    texts = [f"{number} and {turn} " * 60 for turn in range(turns)]
+                    subprocess.run(["sleep", "2.1"], check=True)  # until nothing is promised
+                    messages = [
+                        {"role": r, "content": t} for r, t in zip(roles, texts, strict=False)
+                    ]
+                    found.append(ask(router, messages))
+            wait_exact(router, 1)
+    assert all(predicted == cached for predicted, cached in found), found
+    assert sum(cached for _, cached in found[8:]) > 3_000
