@@ -151,8 +151,8 @@ def router(
             logger.info("admin API at %s", await service.start_admin(admin_port))
         gc.freeze()  # what is here now stays: collections need not look at it, and are short
         logger.info(
-            "kvbench %s routes by %s at %s, seed %d, via %s",
-            __version__, policy, url, settings.seed, settings.name,
+            "kvbench %s routes by %s at %s, via %s, seed %d",
+            __version__, policy, url, settings.name, settings.seed,
         )  # fmt: skip
         print(f"ready {url}", flush=True)
         await stop

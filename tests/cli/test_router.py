@@ -49,9 +49,10 @@ def test_it_says_where_it_listens_serves_and_ends_with_code_zero_on_sigterm():
         assert process.wait(10) == 0
         assert process.stdout.read() == ""
         log = [line.split(" ", 2)[2].strip() for line in process.stderr]
+        log = [re.sub(r"via kvbench-[0-9a-f]{8}", "via US", line) for line in log]
         assert log[:2] == [
             "INFO 127.0.0.1:9 joined",
-            f"INFO kvbench {__version__} routes by prefix_cost at {url}, seed 7",
+            f"INFO kvbench {__version__} routes by prefix_cost at {url}, via US, seed 7",
         ]
         assert log[-2:] == [
             "INFO told to stop: 0 under way may take 30 s more",
