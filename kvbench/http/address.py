@@ -61,6 +61,11 @@ def parse_address(url: str) -> Address:
         )
     tls = parts.scheme == "https"
     base = parts.path.rstrip("/")
+    if base.endswith("/v1"):
+        raise InputError(
+            f"--pod: expected a URL without /v1, which requests bring along, got {url!r}",
+            hint=url.rstrip("/").removesuffix("/v1"),
+        )
     return Address(
         url=url.rstrip("/"),
         host=parts.hostname or "",

@@ -25,6 +25,15 @@ def test_a_url_is_taken_apart(url, name, port, tls, base):
     assert address.url == url.rstrip("/")
 
 
+@pytest.mark.parametrize("path", ["/v1", "/v1/", "/base/v1"])
+def test_the_base_url_of_a_client_is_told_from_that_of_a_pod(path):
+    """OpenAI's clients are given it with `/v1`; the paths of requests have that already."""
+    with pytest.raises(InputError, match="expected a URL without /v1") as refusal:
+        parse_address(f"http://pod:8000{path}")
+
+    assert refusal.value.hint == "http://pod:8000" + path.rstrip("/").removesuffix("/v1")
+
+
 def test_the_name_of_a_host_is_as_long_as_dns_allows():
     """And no longer: it stands in every table, metric and log line."""
     longest = ".".join(["a" * 63] * 3 + ["b" * 61])
