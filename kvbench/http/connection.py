@@ -79,7 +79,7 @@ class Connection(asyncio.Protocol):
     __slots__ = (
         "_body", "_body_size", "_continue", "_deadline", "_dispatching", "_exchange", "_head",
         "_head_size", "_headers", "_held", "_in_head", "_key", "_known", "_mid_request",
-        "_missing", "_over", "_parser", "_paused_reading", "_queue", "_server", "_target",
+        "_missing", "_over", "_parser", "_paused_reading", "_queue", "_server", "_slow", "_target",
         "_transport",
     )  # fmt: skip
 
@@ -93,6 +93,7 @@ class Connection(asyncio.Protocol):
         self._over = False  # nothing more is read from this client
         self._continue = False  # the client waits for "100 Continue"
         self._paused_reading = False
+        self._slow = False  # the client reads slower than it is written to
         self._in_head = self._mid_request = False
         self._head_size = self._body_size = 0
         self._target = b""
@@ -215,11 +216,13 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """Tell the exchange that the client reads too slowly."""
+        self._slow = True
         if self._exchange is not None and self._exchange.on_pause is not None:
             self._guarded(self._exchange.on_pause)
 
     def resume_writing(self) -> None:
         """Tell the exchange that the client has caught up."""
+        self._slow = False
         if self._exchange is not None and self._exchange.on_resume is not None:
             self._guarded(self._exchange.on_resume)
 
@@ -293,7 +296,7 @@ class Connection(asyncio.Protocol):
     def send(self, data: bytes) -> None:
         """Write, or cut a client that does not read."""
         transport = self._transport
-        if transport.get_write_buffer_size() > self._server.limits.max_unsent:
+        if self._slow and transport.get_write_buffer_size() > self._server.limits.max_unsent:
             logger.warning("cut %s: it does not read its answer", self.peer)
             self.cut(reset=True)
             return

@@ -76,8 +76,9 @@ class Upstream(asyncio.Protocol):
     """A connection to a pod."""
 
     __slots__ = (
-        "_aligned", "_buffer", "_caller", "_complete", "_head", "_length", "_method", "_missing",
-        "_parser", "_paused", "_pieces", "_pool", "_single", "_transport", "idle_since", "used",
+        "_aligned", "_buffer", "_caller", "_complete", "_frame", "_framed", "_head", "_length",
+        "_method", "_missing", "_parser", "_paused", "_pieces", "_pool", "_single", "_transport",
+        "idle_since", "used",
     )  # fmt: skip
 
     def __init__(self, pool: Pool, *, single: bool = False) -> None:
@@ -87,6 +88,8 @@ class Upstream(asyncio.Protocol):
         self._caller: Caller | None = None
         self._parser: httptools.HttpResponseParser  # of chunks
         self._aligned = False  # whether chunks come, and none yet that was not whole
+        self._frame = b""  # what the last chunk that came alone began with,
+        self._framed = -1  # and its bytes in all
         self._head: Head | None = None
         self._length = -1
         self._missing = 0
@@ -144,7 +147,7 @@ class Upstream(asyncio.Protocol):
         if caller is None:  # nobody asked
             self._transport.abort()
             return
-        if self._aligned and (piece := _only_chunk(data)) is not None:
+        if self._aligned and (piece := self._only_chunk(data)) is not None:
             caller.arrived(data, (piece,))
             return
         first = self._head is None
@@ -243,6 +246,18 @@ class Upstream(asyncio.Protocol):
             self._complete = not self._missing
         return [data] if data else []
 
+    def _only_chunk(self, data: bytes) -> bytes | None:
+        """Return what is in the chunk that `data` is, if it is one, whole, and not the last."""
+        frame = self._frame  # many chunks of a stream are of one size
+        if len(data) != self._framed or not data.startswith(frame):
+            found = _CHUNK.match(data)
+            if found is None:
+                return None
+            frame = self._frame = found[0]
+            self._framed = len(frame) + int(found[1], 16) + 2
+        whole = len(data) == self._framed and data.endswith(b"\r\n")
+        return data[len(frame) : -2] if whole else None
+
     def _take_chunks(self, data: bytes) -> bytes:
         """Take the whole chunks that `data` begins with; return what is for the parser.
 
@@ -282,16 +297,6 @@ class Upstream(asyncio.Protocol):
         self._transport.abort()
         if caller is not None:
             caller.failed(failure, why)
-
-
-def _only_chunk(data: bytes) -> bytes | None:
-    """Return what is in the chunk that `data` is, if it is one, whole, and not the last."""
-    found = _CHUNK.match(data)
-    if found is None:
-        return None
-    start = found.end()
-    stop = start + int(found[1], 16)
-    return data[start:stop] if data[stop:] == b"\r\n" else None
 
 
 def in_words(error: Exception) -> str:

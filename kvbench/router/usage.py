@@ -39,7 +39,7 @@ class UsageFinder:
         window = self._tail + piece
         at = window.rfind(_KEY)
         if at < 0:
-            self._tail = window[-_KEPT:]
+            self._tail = b"" if piece.endswith(b"\n") else window[-_KEPT:]  # a key is in one line
             return
         self._found = window[at : at + _WINDOW]
         self._tail = self._found if len(self._found) < _WINDOW else window[-_KEPT:]

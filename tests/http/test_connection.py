@@ -402,6 +402,7 @@ async def test_a_client_that_does_not_read_is_cut():
     exchange = held[0]
     exchange.start(200, [], None)
     transport.buffered = LIMITS.max_unsent + 1
+    connection.pause_writing()
     exchange.write(b"more")
     assert transport.closed
 

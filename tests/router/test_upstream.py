@@ -96,13 +96,22 @@ def test_chunks_are_the_same_however_they_are_cut(parts, cuts):
 
 def test_a_stream_that_comes_chunk_by_chunk_needs_no_parser_until_its_end():
     """And two chunks in one read are two pieces."""
-    heard = hear(HEAD, b"2\r\nhi\r\n", b"3\r\nyou\r\n1\r\n!\r\n", b"0\r\n\r\n")
+    chunks = (b"2\r\nhi\r\n", b"2\r\n, \r\n", b"3\r\nyou\r\n1\r\n!\r\n", b"2\r\n\r\n\r\n")
+    heard = hear(HEAD, *chunks, b"0\r\n\r\n")
 
-    assert (heard.end, heard.body) == ("complete", b"hiyou!")
+    assert (heard.end, heard.body) == ("complete", b"hi, you!\r\n")
 
 
 @pytest.mark.parametrize(
-    "bad", [b"hello\r\n", b"2\r\nhi!\r\n", b"-2\r\nhi\r\n", b"0x2\r\nhi\r\n", b"2_\r\nhi\r\n"]
+    "bad",
+    [
+        b"hello\r\n",
+        b"2\r\nhi!\r\n",
+        b"2\r\nhi!!",
+        b"-2\r\nhi\r\n",
+        b"0x2\r\nhi\r\n",
+        b"2_\r\nhi\r\n",
+    ],
 )
 def test_what_is_no_chunk_is_refused(bad):
     """By the parser, whatever Python would take for a number."""
