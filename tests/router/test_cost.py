@@ -47,7 +47,7 @@ async def answers(call):
 
 
 async def least(client: Client, bodies) -> int:
-    """Return how many instructions the cheapest of these takes; others met the router's own work."""
+    """Return what the cheapest of these takes; others may meet the router's own work."""
     costs = []
     for body in bodies:
         with counted() as count:
