@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from kvbench.router.shapes import Plain
 
 _STRETCH = 8192
-_MOST_STRETCHES = 128  # of a body: 1 MiB. What is longer is read whole
+_MOST_STRETCHES = 64  # of a body: what is longer is looked at first (`crowded`), and read whole
 _MOST_KNOWN = 1536  # starts in a generation: two of them take 30 MB
 _MOST_SEEN = 16_384
 _NOTHING = Start(b"", None, 0, b"", 0, 0, [], 0, b"", 0)
