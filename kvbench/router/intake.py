@@ -98,6 +98,7 @@ class Intake:
         self._max_body = settings.max_body
         self._numbers = itertools.count()
         self._encoding = ThreadPoolExecutor(2, "tokenise")
+        self._unpacking = ThreadPoolExecutor(1, "unpack")  # what takes long holds up its like alone
         self.room: WaitingRoom | None = None
         if settings.max_in_flight is not None:
             self.room = WaitingRoom(
@@ -108,8 +109,9 @@ class Intake:
             )
 
     def close(self) -> None:
-        """Tokenise nothing more."""
-        self._encoding.shutdown(wait=False, cancel_futures=True)
+        """Tokenise and unpack nothing more."""
+        for threads in (self._encoding, self._unpacking):
+            threads.shutdown(wait=False, cancel_futures=True)
 
     @property
     def busy(self) -> bool:
@@ -172,7 +174,7 @@ class Intake:
         asked, loop = exchange.request, asyncio.get_running_loop()
         try:
             body = await loop.run_in_executor(
-                self._encoding, unpack, asked.body, how, self._max_body
+                self._unpacking, unpack, asked.body, how, self._max_body
             )
         except CodingError as error:
             self._pages.refuse(exchange, error.status, str(error))
