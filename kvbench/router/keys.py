@@ -47,6 +47,7 @@ _ID_BYTES = 4
 _MOST_PIECES = 8192  # 2 MiB of text: what comes after decides nothing
 _STRETCH = 16 * PIECE
 _MOST_MESSAGES = 50_000  # what a hostile client can make of them is no chat
+_LONGEST_NAME = 4096  # characters of a model's name that are kept: it may be a path
 _NEAR_END = 64  # bytes
 _LONG = 2**19  # bytes: what is shorter is read in a quarter of a second, whatever it is
 _MOST_BRACKETS = 200_000
@@ -164,7 +165,7 @@ def first_key(plain: Plain) -> int:
 def plain_prompt(plain: Plain, keys: tuple[int, ...], size: int) -> Prompt:
     """Return the prompt of a chat, given its keys and the size of its text."""
     return Prompt(
-        model=plain.model,
+        model=plain.model[:_LONGEST_NAME],
         keys=keys,
         size=size,
         counted=False,
@@ -203,7 +204,7 @@ def _read_any(body: bytes, *, whole: bool = True) -> Prompt:
         kind += f"\x1f{_digest(_json(fields['features']).encode())}"
     session = map(_text, map(fields.get, ("session_id", "prompt_cache_key", "user")))
     return Prompt(
-        model=model or "",
+        model=(model or "")[:_LONGEST_NAME],
         keys=tuple(chain(data, _first_key(f"{kind}\x1f{model}\x1f{salt}"))),
         size=size,
         counted=counted,
@@ -227,7 +228,7 @@ def _tells(fields: dict[str, object]) -> bool:
 def read_model(body: bytes) -> str:
     """Return the model that a body asks for; "" if it asks for none, or is no JSON."""
     try:
-        return NAMED.decode(body.removeprefix(BOM_UTF8)).model
+        return NAMED.decode(body.removeprefix(BOM_UTF8)).model[:_LONGEST_NAME]
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return ""
 

@@ -10,7 +10,7 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvbench.router.keys import PIECE, BodyError, BytesPerToken, Prompt, read_prompt
+from kvbench.router.keys import PIECE, BodyError, BytesPerToken, Prompt, read_model, read_prompt
 
 
 def chat(*messages: object, **fields: object) -> Prompt:
@@ -431,6 +431,14 @@ def test_of_a_body_that_is_nothing_but_many_values_only_the_model_is_read(fields
         read_prompt(body[:-1])
     with pytest.raises(BodyError, match="JSON, but not as it must be: Expected `object`"):
         read_prompt(b"[" + body + b"]")
+
+
+def test_of_a_models_name_no_more_is_kept_than_a_path_may_have():
+    """The journal has a thousand of them; the body that the pod is sent is not touched."""
+    name = "m" * 5000
+    for fields in ({"messages": [user("hi")]}, {"prompt": "hi"}):
+        body = json.dumps({"model": name, **fields}).encode()
+        assert read_prompt(body).model == read_model(body) == name[:4096]
 
 
 @pytest.mark.parametrize(
