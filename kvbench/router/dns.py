@@ -1,21 +1,24 @@
 """Pods behind a DNS name: one at each of its addresses, as a headless service has them.
 
     --pod dns://vllm.models.svc:8000
+    --pod dns://vllm.models.svc:8000,events=tcp://vllm.models.svc:5557
 
-Rules: the name is resolved again every few seconds. When it cannot be resolved, the pods that it
-last had stay; their probes will tell whether they are there. Pods are spoken to in plain HTTP: no
-certificate names an address.
+Rules: where a pod's KV events are, the name stands for its address there too. The name is resolved
+again every few seconds. When it cannot be resolved, the pods that it last had stay; their probes
+will tell whether they are there. Pods are spoken to in plain HTTP: no certificate names an address.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from kvbench.errors import InputError
 from kvbench.http.host import Host
+from kvbench.zmqfeed.sources import parse_pod
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -31,7 +34,7 @@ class DnsName:
     """A name whose addresses are pods.
 
     Attributes:
-        url: As given.
+        url: As given, without what stands behind it.
         trouble: Why it could not be resolved the last time, None if it could.
     """
 
@@ -39,8 +42,9 @@ class DnsName:
         """Take a name.
 
         Raises:
-            InputError: It is not of the form dns://NAME:PORT.
+            InputError: It is not of the form dns://NAME:PORT, or its events are elsewhere.
         """
+        url, self._source = parse_pod(url)
         trouble = InputError(
             f"--pod: expected dns://NAME:PORT, got {url!r}", hint="dns://vllm.models.svc:8000"
         )
@@ -51,6 +55,12 @@ class DnsName:
             raise trouble from None
         if not host or not port or parts.username or parts.path.strip("/") or parts.query:
             raise trouble
+        for endpoint in (self._source.events, self._source.replay) if self._source else ():
+            if endpoint is not None and urlsplit(endpoint).hostname != host:
+                raise InputError(
+                    f"--pod {url}: expected tcp://{host}:PORT, got {endpoint}",
+                    hint="the name stands for the address of each pod there too",
+                )
         self.url = url
         self.trouble: str | None = None
         self._port = port
@@ -71,9 +81,20 @@ class DnsName:
             global_ = {a for a in addresses if "%" not in a}  # a link has no pods
             hosts = sorted(f"[{a}]" if ":" in a else a for a in global_)[:_MOST]
             self._tell()
-            return [f"http://{host}:{self._port}" for host in hosts]
+            return [self._pod(host) for host in hosts]
         self._tell()
         return None
+
+    def _pod(self, host: str) -> str:
+        """Return the pod at an address, as `--pod` takes it."""
+        url, source = f"http://{host}:{self._port}", self._source
+        if source is None:
+            return url
+        events, replay = (
+            endpoint and f"tcp://{host}:{urlsplit(endpoint).port}"
+            for endpoint in (source.events, source.replay)
+        )
+        return replace(source, events=events or "", replay=replay).beside(url)
 
     def _tell(self) -> None:
         """Log what has changed."""

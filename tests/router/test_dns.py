@@ -26,6 +26,30 @@ def test_each_address_of_a_name_is_a_pod():
     assert name.trouble is None
 
 
+def test_the_name_stands_for_each_address_where_events_are_too():
+    """Their ports are the same at all of them."""
+
+    async def answer(_host: str, _port: int) -> list[str]:
+        return ["10.0.0.1", "fd00::7"]
+
+    name = DnsName("dns://vllm:8000,events=tcp://vllm:5557,replay=tcp://vllm:5558,ranks=2", answer)
+    assert name.url == "dns://vllm:8000"
+    assert asyncio.run(name.pods()) == [
+        "http://10.0.0.1:8000,events=tcp://10.0.0.1:5557,replay=tcp://10.0.0.1:5558,ranks=2",
+        "http://[fd00::7]:8000,events=tcp://[fd00::7]:5557,replay=tcp://[fd00::7]:5558,ranks=2",
+    ]
+    alone = DnsName("dns://vllm:8000,events=tcp://vllm:5557", answer)
+    assert asyncio.run(alone.pods())[0] == "http://10.0.0.1:8000,events=tcp://10.0.0.1:5557"
+
+
+@pytest.mark.parametrize("events", ["tcp://10.0.0.1:5557", "tcp://*:5557", "ipc:///tmp/x"])
+def test_events_at_another_place_than_the_name_are_refused(events):
+    """They would be one pod's, or nobody's."""
+    with pytest.raises(InputError, match="expected tcp://vllm:PORT, got") as caught:
+        DnsName(f"dns://vllm:8000,events={events}", resolve)
+    assert "each pod" in caught.value.hint
+
+
 def test_what_cannot_be_resolved_is_said_once_and_when_it_can_again(caplog):
     """None is not the same as no pods."""
     caplog.set_level(logging.INFO, "kvbench")
