@@ -18,8 +18,8 @@ def router(
             "--pod",
             envvar="KVBENCH_PODS",
             help="URL of a pod, http://HOST:PORT[,events=tcp://…,replay=tcp://…], or "
-            "dns://NAME:PORT[,events=tcp://NAME:…] for a pod at each of its addresses; once for each. "
-            "The variable holds several, with blanks between.",
+            "dns://NAME:PORT[,events=tcp://NAME:…] for a pod at each of its addresses; once for "
+            "each. The variable holds several, with blanks between.",
         ),
     ] = None,
     pods_file: Annotated[
