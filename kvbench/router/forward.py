@@ -226,13 +226,13 @@ class Forwarding:
             self._drop()
             self.failed("unavailable", f"answered {status}")
             return
-        if self._doubtful(pod, status):
+        if status >= 400 and self._doubtful(pod, status):
             self._drop()
             self._doubted = (*self._doubted, pod)
             self._spent += 1
             self._elsewhere(pod, f"answered {status}")
             return
-        if _well(status):
+        if self._doubted and _well(status):
             for other in self._doubted:
                 fleet.membership.judged(other, pod.name, status, fleet.clock.now())
         if 300 <= status < 400:
@@ -254,8 +254,8 @@ class Forwarding:
         )
 
     def _doubtful(self, pod: Pod, status: int) -> bool:
-        """Return whether another pod is to be asked what it thinks of a prompt."""
-        refused = self._prompt is not None and status >= 400 and _well(status)
+        """Return whether another pod is to be asked what it thinks of a prompt that was refused."""
+        refused = self._prompt is not None and _well(status)
         return refused and self._another(pod) and self._fleet.membership.doubts(pod)
 
     def _another(self, pod: Pod) -> bool:
