@@ -218,7 +218,7 @@ class Membership:
 
     def _recovered(self, pod: Pod) -> None:
         """Take everything back."""
-        if pod.breaker.pause_s:
+        if pod.breaker.pause_s and not pod.down:  # else who probes it says so
             logger.info("%s answers again", pod.name)
         pod.breaker.succeeded()
         pod.trouble = None

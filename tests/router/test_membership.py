@@ -61,6 +61,12 @@ def test_the_log_says_when_a_pod_is_left_alone_and_when_it_answers_again(caplog)
         ("WARNING", "a:1 is left alone for 2 s if others can: broke"),
         ("INFO", "a:1 answers again"),
     ]
+    caplog.clear()
+    for _ in range(3):
+        membership.failed(pod, "broke", now=30.0)
+    membership.probed(pod, "connection refused", refused=True)
+    membership.probed(pod, None)
+    assert len(caplog.records) == 1, "of a pod that was down, who probes it says that it is up"
 
 
 def test_a_pod_is_doubted_after_five_refusals_in_a_row_and_judged_by_another():
