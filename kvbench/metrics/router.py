@@ -66,8 +66,8 @@ POD_UP = Metric(
 RETRIES = Metric(
     "kvbench_router_retries_total",
     "counter",
-    "Attempts that failed before the first byte of an answer and were made again, by the pod that "
-    "failed.",
+    "Attempts that were made again on another pod before the first byte of an answer, by the pod "
+    "that failed, or refused what another was then asked to judge.",
     ("pod",),
 )
 ERRORS = Metric(
