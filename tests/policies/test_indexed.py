@@ -105,14 +105,23 @@ def test_a_promise_of_which_nothing_is_heard_ends_too():
     assert len(prefixes._under_way) == 1
 
 
+class Told:
+    """An estimate that remembers how many cached tokens it was told of."""
+
+    def __init__(self) -> None:
+        self.cached = []
+
+    def finished(self, _request, _decision, outcome) -> None:
+        """Remember."""
+        self.cached.append(outcome.cached_tokens)
+
+
 def test_the_estimate_learns_only_where_it_was_used():
     """An exact prediction that failed says nothing about it."""
-    for known, learned in ((Known(a=10), False), (Known(), True)):
-        seen = []
-        prefixes = IndexedPrefixes(known)
-        prefixes._estimate.finished = lambda *args, seen=seen: seen.append(args[2].cached_tokens)
-        prefixes.finished(request(), decided("a", 160), Outcome(1.0, 165, 0))
-        assert seen == ([0] if learned else [None])
+    for known, learned in ((Known(a=10), None), (Known(), 0)):
+        told = Told()
+        IndexedPrefixes(known, told).finished(request(), decided("a", 160), Outcome(1.0, 165, 0))
+        assert told.cached == [learned]
 
 
 def test_the_estimate_waits_for_no_request_that_has_ended():
