@@ -15,6 +15,7 @@ A URL alone has no events: its pod is scored by estimate.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from kvbench.errors import InputError
@@ -45,6 +46,11 @@ class EventSource:
     def bound(self) -> bool:
         """Whether the endpoint is bound, and the pod dials out."""
         return "*" in self.events
+
+    @property
+    def by_name(self) -> bool:
+        """Whether a name server has to be asked where it is."""
+        return any(map(_has_name, (self.events, self.replay or "")))
 
     def beside(self, url: str) -> str:
         """Return a pod's URL with this source, as `--pod` takes them."""
@@ -108,6 +114,18 @@ def _check_endpoint(text: str, key: str, endpoint: str) -> None:
             port = None
         if not port:
             raise _trouble(text, f"{key}: expected a port, got {endpoint!r}")
+
+
+def _has_name(endpoint: str) -> bool:
+    """Return whether an endpoint's host is a name."""
+    host = urlsplit(endpoint).hostname if endpoint.startswith("tcp://") else None
+    if not host or host == "*":
+        return False
+    try:
+        ip_address(host)
+    except ValueError:
+        return True
+    return False
 
 
 def _offset(endpoint: str, rank: int) -> str:

@@ -14,6 +14,9 @@ Rules:
   milliseconds at a time; a batch of 500 blocks takes half of one. What has been read is followed by
   a rest of five milliseconds: messages that come one by one would each wake the loop, which costs
   as much as a small one. Measured: `scripts/bench_index.py`.
+- ZeroMQ asks for names in the thread that moves its messages. So an ear whose endpoints are given
+  by name has a context, and so a thread, of its own: a name that nobody answers for deafens no
+  other, and is not waited for in the end.
 - What waits to be heard is bounded, by ZeroMQ's high-water mark. What is dropped beyond is a gap.
 """
 
@@ -23,6 +26,7 @@ import asyncio
 import logging
 import select
 import selectors
+import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -37,6 +41,8 @@ from kvbench.zmqfeed.trust_log import TrustLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from zmq.sugar.socket import Socket
 
     from kvbench.kvcache.feed import Replay
     from kvbench.kvcache.ledger import Ledger, Stream
@@ -59,11 +65,17 @@ class _Socket:
     with the socket takes note of that too. So after anything but reading it must be woken by hand.
     """
 
-    def __init__(self, home: Subscriber, kind: int, read: Callable[[list[bytes]], None]) -> None:
+    def __init__(
+        self,
+        home: Subscriber,
+        context: Context[Socket[bytes]],
+        kind: int,
+        read: Callable[[list[bytes]], None],
+    ) -> None:
         self._news = home.news
         self._read = read
         self.closed = False
-        self.raw = home.context.socket(kind)
+        self.raw = context.socket(kind)
         self.raw.setsockopt(SocketOption.LINGER, 0)
         self.raw.setsockopt(SocketOption.RCVHWM, _MOST_WAITING)
         self.raw.setsockopt(SocketOption.MAXMSGSIZE, _LARGEST)
@@ -111,14 +123,16 @@ class _Ear:
         self.streams: dict[str, Stream] = {}
         self.peers = 0
         self.missed = True  # nobody was ever there, and that is yet to be said
-        self.socket = _Socket(home, SocketType.SUB, self._heard)
+        self._own = source.by_name
+        self.context = Context() if self._own else home.context
+        self.socket = _Socket(home, self.context, SocketType.SUB, self._heard)
         raw = self.socket.raw
         raw.setsockopt(SocketOption.RECONNECT_IVL_MAX, 2000)
         raw.setsockopt(SocketOption.HEARTBEAT_IVL, 2000)
         raw.setsockopt(SocketOption.HEARTBEAT_TIMEOUT, 6000)
         address = f"inproc://monitor-{id(self)}"
         raw.monitor(address, Event.HANDSHAKE_SUCCEEDED | Event.DISCONNECTED)
-        self.monitor = _Socket(home, SocketType.PAIR, self._noticed)
+        self.monitor = _Socket(home, self.context, SocketType.PAIR, self._noticed)
         self.monitor.raw.connect(address)
         self._befell = select.poll()
         self._befell.register(self.monitor.fd, select.POLLIN)
@@ -168,14 +182,25 @@ class _Ear:
         self.socket.raw.disable_monitor()
         self.monitor.close()
         self.socket.close()
+        if self._own:
+            threading.Thread(target=self.context.term, daemon=True).start()
 
 
 class _Replaying:
     """A replay under way."""
 
-    def __init__(self, home: Subscriber, stream: Stream, endpoint: str, start: int) -> None:
+    def __init__(
+        self,
+        home: Subscriber,
+        context: Context[Socket[bytes]],
+        stream: Stream,
+        replay: tuple[str, int],
+    ) -> None:
+        endpoint, start = replay
         self.deadline = home.loop.time() + _REPLAY_IDLE_S
-        self.socket = _Socket(home, SocketType.DEALER, lambda frames: home.replayed(stream, frames))
+        self.socket = _Socket(
+            home, context, SocketType.DEALER, lambda frames: home.replayed(stream, frames)
+        )
         self.socket.connect(endpoint)
         self.socket.raw.send_multipart(replay_request(start), Flag.NOBLOCK)
         home.wake(self.socket)
@@ -192,7 +217,7 @@ class Subscriber:
 
     Attributes:
         loop: Where it runs.
-        context: Of all sockets.
+        context: Of all sockets whose endpoints are no names.
         news: Says which sockets something has happened to.
     """
 
@@ -336,10 +361,12 @@ class Subscriber:
 
     def _ask_for(self, stream: Stream, replays: Sequence[Replay]) -> None:
         """Carry out the last of these replays: each one makes those before it void."""
-        endpoint = self._sources[stream.name].replay
-        if replays and endpoint is not None:
+        source = self._sources[stream.name]
+        if replays and source.replay is not None:
             self._end_replay(stream)
-            self._replays[stream.name] = _Replaying(self, stream, endpoint, replays[-1].start)
+            wanted = source.replay, replays[-1].start
+            context = self._ears[source.events].context
+            self._replays[stream.name] = _Replaying(self, context, stream, wanted)
 
     def _after_silence(self, stream: Stream) -> None:
         """Ask what was missed, if anybody can be heard at all; else say once that nobody can."""

@@ -79,3 +79,19 @@ def test_a_source_can_be_written_as_it_is_read(flag):
     url, source = parse_pod(flag)
 
     assert source.beside(url) == flag
+
+
+@pytest.mark.parametrize(
+    ("source", "by_name"),
+    [
+        (EventSource("tcp://10.0.0.7:5557", "tcp://10.0.0.7:5558"), False),
+        (EventSource("tcp://[fd00::7]:5557"), False),
+        (EventSource("tcp://*:5557", "tcp://10.0.0.7:5558"), False),
+        (EventSource("ipc:///tmp/kv"), False),
+        (EventSource("tcp://vllm-0.svc:5557"), True),
+        (EventSource("tcp://*:5557", "tcp://vllm-0.svc:5558"), True),
+    ],
+)
+def test_a_source_knows_whether_a_name_server_must_be_asked(source, by_name):
+    """Of either of its endpoints."""
+    assert source.by_name == by_name

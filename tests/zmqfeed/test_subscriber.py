@@ -321,3 +321,30 @@ def test_closing_twice_is_closing_once():
             assert scene.ledger.streams == {}
 
     run(case)
+
+
+def test_what_is_given_by_name_has_a_thread_of_its_own():
+    """A name that nobody answers for holds up the thread that asks, and so nobody else."""
+
+    async def case():
+        async with Scene() as scene:
+            named, plain = scene.publisher(), scene.publisher()
+            for publisher in (named, plain):
+                publisher.publish([block(1)])
+            by_name = [
+                endpoint.replace("127.0.0.1", "localhost")
+                for endpoint in (named.endpoint, named.replay_endpoint)
+            ]
+            scene.subscriber.follow("named", EventSource(*by_name))
+            scene.follow("plain", plain)
+            for pod in ("named", "plain"):
+                await scene.until(pod, "exact", 1)
+            own = scene.subscriber._ears[by_name[0]].context
+            assert own is not scene.subscriber.context
+            assert scene.subscriber._ears[plain.endpoint].context is scene.subscriber.context
+
+            scene.subscriber.drop("named")
+            while not own.closed:  # noqa: ASYNC110 - a thread closes it
+                await asyncio.sleep(0.001)
+
+    run(case)
