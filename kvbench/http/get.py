@@ -52,7 +52,7 @@ async def get(
     """
     try:
         async with asyncio.timeout(timeout_s):
-            return await _get(url, most, key)
+            return await _get(url, timeout_s, most, key)
     except TimeoutError:
         return Failure("timeout", f"no answer in {timeout_s:g} s")
     except ConnectionRefusedError:
@@ -61,7 +61,7 @@ async def get(
         return Failure("refused", getattr(error, "strerror", None) or str(error))
 
 
-async def _get(url: str, most: int, key: str | None) -> bytes | Failure:
+async def _get(url: str, timeout_s: float, most: int, key: str | None) -> bytes | Failure:
     """Connect, ask, and read to the end."""
     parts = urlsplit(url)
     tls = ssl.create_default_context() if parts.scheme == "https" else None
@@ -74,7 +74,7 @@ async def _get(url: str, most: int, key: str | None) -> bytes | Failure:
         name = host if tls else None
         return await asyncio.open_connection(address, port, ssl=tls, server_hostname=name)
 
-    reader, writer = await Host(host, port).reach(connect)
+    reader, writer = await Host(host, port).reach(connect, timeout_s)
     try:
         writer.write(
             f"GET {path} HTTP/1.1\r\nhost: {parts.netloc}\r\naccept: text/plain, */*;q=0.5\r\n"

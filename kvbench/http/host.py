@@ -96,19 +96,29 @@ class Host:
             asking.add_done_callback(_heard)
         return await asyncio.shield(asking)
 
-    async def reach(self, connect: Callable[[str], Awaitable[T]]) -> T:
+    async def reach(self, connect: Callable[[str], Awaitable[T]], timeout_s: float) -> T:
         """Return what `connect` makes of the first address that it can connect to.
 
+        Each address has an equal share of the time: one that is silent must not hide the next.
+
+        Args:
+            connect: Connects to an address; it raises `OSError` where it cannot.
+            timeout_s: Seconds for all of it.
+
         Raises:
-            OSError: It cannot connect to any, as the last has it; or there is none.
+            OSError: It cannot connect to any, as the last has it (`TimeoutError`: not in time); or
+                there is none.
             UnicodeError: The name cannot be one.
         """
         failure = OSError("the name has no address")
-        for address in await self.addresses():
-            try:
-                return await connect(address)
-            except OSError as error:
-                failure = error
+        async with asyncio.timeout(timeout_s):
+            addresses = await self.addresses()
+            for address in addresses:
+                try:
+                    async with asyncio.timeout(timeout_s / len(addresses)):
+                        return await connect(address)
+                except OSError as error:
+                    failure = error
         raise failure
 
 

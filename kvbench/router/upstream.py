@@ -373,8 +373,7 @@ class Pool:
             )
             return upstream
 
-        async with asyncio.timeout(timeout_s):
-            return await self._host.reach(connect)
+        return await self._host.reach(connect, timeout_s)
 
     def give_back(self, upstream: Upstream) -> None:
         """Take back a connection that can be used again."""

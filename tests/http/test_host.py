@@ -133,7 +133,7 @@ def test_the_first_address_that_can_be_connected_to_is(deaf, reached):
     async def case() -> None:
         asked = Resolver()
         asked.answer.set()
-        assert await Host("pod.svc", 8000, asked).reach(connect) == reached
+        assert await Host("pod.svc", 8000, asked).reach(connect, 1.0) == reached
 
     asyncio.run(case())
 
@@ -151,8 +151,43 @@ def test_where_none_can_be_the_last_failure_is_told():
         asked = Resolver()
         asked.answer.set()
         with pytest.raises(ConnectionRefusedError, match=r"10\.0\.0\.2 refused"):
-            await Host("pod.svc", 8000, asked).reach(refuse)
+            await Host("pod.svc", 8000, asked).reach(refuse, 1.0)
         with pytest.raises(OSError, match="no address"):
-            await Host("pod.svc", 8000, nothing).reach(refuse)
+            await Host("pod.svc", 8000, nothing).reach(refuse, 1.0)
+
+    asyncio.run(case())
+
+
+def test_an_address_that_is_silent_does_not_hide_the_next():
+    """As where a name has an address of IPv6 that leads nowhere."""
+
+    async def connect(address: str) -> str:
+        if address == "10.0.0.1":
+            await asyncio.Event().wait()
+        return address
+
+    async def case() -> None:
+        asked = Resolver()
+        asked.answer.set()
+        assert await Host("pod.svc", 8000, asked).reach(connect, 0.02) == "10.0.0.2"
+
+    asyncio.run(case())
+
+
+def test_reaching_takes_no_longer_than_it_may():
+    """Whether nobody answers for the name or at its addresses."""
+
+    async def silent(_address: str) -> str:
+        await asyncio.Event().wait()
+        return ""
+
+    async def case() -> None:
+        asked = Resolver()
+        host = Host("pod.svc", 8000, asked)
+        with pytest.raises(TimeoutError):
+            await host.reach(silent, 0.01)
+        asked.answer.set()
+        with pytest.raises(TimeoutError):
+            await host.reach(silent, 0.01)
 
     asyncio.run(case())
