@@ -155,7 +155,9 @@ class Forwarding:
         fleet, request = self._fleet, self._request
         now = fleet.clock.now()
         pods = fleet.membership.offered(now, self._tried, self._among)
-        if not pods or self._spent == _MOST_ATTEMPTS:
+        if not pods or self._spent >= _MOST_ATTEMPTS:
+            pods = self._last_word()
+        if not pods:
             self._give_up()
             return
         if self._tried:
@@ -174,6 +176,12 @@ class Forwarding:
             self._send(upstream)
         else:
             self._connect(pod)
+
+    def _last_word(self) -> list[Pod]:
+        """Return a pod whose 4xx nobody else could judge, if there is one: then its word holds."""
+        doubted, self._doubted = self._doubted, ()
+        pods = self._fleet.membership.pods
+        return [pod for pod in doubted if pods.get(pod.name) is pod][:1]
 
     def _connect(self, pod: Pod) -> None:
         """Make a connection, then send."""

@@ -556,6 +556,25 @@ def test_a_client_that_errs_costs_no_pod_its_traffic():
     run(case)
 
 
+def test_where_the_other_pod_fails_the_word_of_the_one_that_refused_holds():
+    """A client that errs is told so, and not that no pod could answer."""
+
+    async def case():
+        async def refuses(call):
+            await call.answer(b"no", 404)
+
+        async with House(refuses, dies, policy="round_robin") as house:
+            pod = house.router.fleet.membership.pods[house.pods[0].name]
+            pod.refusals = 5
+            replies = [await ask(house.url, "POST", CHAT, chat("hi")) for _ in range(4)]
+
+            assert {(reply.status, reply.body) for reply in replies} == {(404, b"no")}
+            assert len(house.pods[0].calls) == 4 + 1, "one was asked anew, for another had died"
+            assert house.in_flight() == [(0, 0), (0, 0)]
+
+    run(case)
+
+
 def test_a_path_with_a_slash_too_many_does_not_lead_past_the_router():
     """As FastAPI redirects: to the host that it was asked for, which is the pod's."""
 
