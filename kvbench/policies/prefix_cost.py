@@ -33,10 +33,10 @@ newer than others only: pods whose caches are emptied together have none of it.
 That is what this request costs. A copy of its beginning serves later ones too. So a request that
 stays with the cheapest pod though another has fewer requests in flight pays *rent*: what they cost
 it there beyond what they would elsewhere, which is beside + ½ prefill · (its uncached tokens) for
-each. When the rent that was paid for a beginning makes the pods that hold it dearer than the pod
-with the fewest in flight, it has paid for a copy, and the request that makes it goes where that is
-cheapest (`kvbench.policies.rent`). So a pod that alone holds what everybody asks for is not kept
-busier than the others for long.
+each. When half the rent that was paid for a beginning makes the pods that hold it dearer than the
+pod with the fewest in flight, it has paid for a copy, and the request that makes it goes where that
+is cheapest (`kvbench.policies.rent`). Half, for a copy takes room as long as it is asked for. So a
+pod that alone holds what everybody asks for is not kept busier than the others for long.
 
 One figure weighs cache against load, in one unit, so nothing needs a threshold: a hot prefix spills
 to a second pod exactly when that is cheaper than staying with the first; a prompt that nobody knows
@@ -69,6 +69,7 @@ if TYPE_CHECKING:
 # Played in virtual time, half to twice these values do about as well.
 _SLOWED = 0.5
 _ASKED_AGAIN = 0.5
+_RENT = 0.5
 _HORIZON = 2.0**17  # tokens per pod that "of late" is: about what a cache holds
 _WARM_S = 30.0
 _COLDEST = 0.1  # a new pod's age, as a share of that, is at least this
@@ -91,7 +92,7 @@ class _Table(msgspec.Struct):
         a_token: Seconds of prefill.
         a_request: Seconds beside a request.
         held: Tokens cached where rent was paid.
-        rent: What was paid, seconds; 0 unless that makes the request go elsewhere.
+        rent: Half of what was paid, seconds; 0 unless that makes the request go elsewhere.
     """
 
     pods: list[str]
@@ -203,11 +204,11 @@ class PrefixCost:
         own = table.a_request + table.a_token * _SLOWED * (table.prompt_tokens - held)
         paid = self._rents.paid(blocks[last], turns)
         paid += own * (table.in_flight[home] - table.in_flight[idlest])
-        if costs[home] + paid < costs[idlest]:
+        if costs[home] + _RENT * paid < costs[idlest]:
             self._rents.pay(blocks[last], paid, turns)
             return home
         self._rents.bought(blocks[last])
-        table.held, table.rent = held, paid
+        table.held, table.rent = held, _RENT * paid
         return first_of([one.cost for one in table()], matched, self._rng)
 
     def placed(self, request: RouteRequest, pod: str, now: float) -> None:

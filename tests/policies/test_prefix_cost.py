@@ -51,7 +51,7 @@ def test_a_hot_prefix_spills_exactly_when_that_is_cheaper(waiting, in_flight, ex
 
 
 def test_a_hot_prefix_gets_a_second_copy_when_staying_has_cost_as_much():
-    """Each pays for each of the 8 more beside it: 1 ms + ½ · 0.1 ms · 10 uncached tokens."""
+    """For each of the 8 more beside it half of 1 ms + ½ · 0.1 ms · 10 uncached tokens counts."""
     policy = warm("home", *LONG)
     pods = [PodState("home", 16), PodState("cold", 8)]
     stayed = []
@@ -59,10 +59,10 @@ def test_a_hot_prefix_gets_a_second_copy_when_staying_has_cost_as_much():
         stayed.append(decision)
 
     home, cold = stayed[0].candidates
-    assert len(stayed) == int((cold.cost - home.cost) / (8 * 0.0015))
+    assert len(stayed) == int((cold.cost - home.cost) / (8 * 0.00075))
     assert decision.chosen == min(decision.candidates, key=lambda one: one.cost)
     paid = [one.terms["rent_s"] for one in decision.candidates]
-    assert paid == [pytest.approx(8 * 0.0015 * (len(stayed) + 1)), 0.0]
+    assert paid == [pytest.approx(8 * 0.00075 * (len(stayed) + 1)), 0.0]
     assert decision.candidates[0].cost == pytest.approx(home.cost + paid[0])
     assert all(one.terms["rent_s"] == 0.0 for one in stayed[-1].candidates)
     assert policy.choose(request(*LONG), pods, 0.0).pod == "home", "the next is paid for again"
