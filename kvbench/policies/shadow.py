@@ -13,6 +13,9 @@ the real one is. A prompt that is longer than a pod's cache is computed there an
 The serving policy's real choices are played on such pods too (`follow`), so that both stand on the
 same ground: what the model gets wrong, it gets wrong for both.
 
+Where virtual pods cannot keep up with what the real ones were sent, no more than some thousands of
+prompts are taken to wait; times go on to grow.
+
 Not modelled: batching, preemption, blocks of answers.
 """
 
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
 
 DEFAULT_BLOCKS = 32_768
 """Blocks of a pod that has not said how many it has."""
+
+_MOST_WAITING = 4096  # prompts, on all pods of a shadow, whose first token is yet to come
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +136,8 @@ class _VirtualFleet:
         self._count += 1
         work = self._under_way[request.id] = _Work(pod, pod.free_at, seconds, uncached)
         heappush(self._agenda, (now + ttft, self._count, work))
+        if len(self._agenda) > _MOST_WAITING:
+            heappop(self._agenda)[2].settle()
         return Expected(name, cached, ttft)
 
     def ended(self, identity: str, now: float, *, served: bool) -> None:

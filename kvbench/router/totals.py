@@ -20,11 +20,12 @@ def totals(meters: Meters) -> str:
 
 
 def _by_status(counts: Counts) -> Counter[str]:
-    """Return a counter's values, summed over all labels but the status."""
+    """Return a counter's values, summed over all labels but the status; none of no pod."""
     found: Counter[str] = Counter()
     for family in counts.collect():
         for sample in family.samples:
-            found[sample.labels["status"]] += int(sample.value)
+            if sample.labels.get("pod") != "":
+                found[sample.labels["status"]] += int(sample.value)
     return found
 
 

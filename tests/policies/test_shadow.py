@@ -61,6 +61,20 @@ def test_prefill_waits_its_turn():
     assert second.ttft_s == pytest.approx(first.ttft_s + 1.65 + 1.0)
 
 
+def test_pods_that_cannot_keep_up_hold_no_more_than_so_many_prompts():
+    """Though what is expected goes on to grow."""
+    shadow = Shadow("least_load", 1, rates())
+    expected = []
+    for number in range(10_000):
+        now = 0.001 * number
+        one = request(str(number), group=number, blocks=1)
+        expected.append(shadow.place(one, PODS, "a", BLOCKS, now).ttft_s)
+        shadow.ended(one, now, served=True)
+
+    assert len(shadow._fleet._agenda) == 4096
+    assert expected[-1] > 1.9 * expected[5000] > 3.6 * expected[1300]
+
+
 def test_a_full_cache_loses_what_was_used_least_recently():
     """Ten blocks of room, two groups of ten."""
     shadow = Shadow(None, 1, rates())

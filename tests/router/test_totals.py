@@ -14,7 +14,8 @@ def test_requests_are_summed_over_pods_by_how_they_ended():
         ("a", "2xx", 1200),
         ("b", "2xx", 34),
         ("b", "gone", 1),
-        ("", "5xx", 1),
+        ("b", "5xx", 1),
+        ("", "4xx", 2),
     ):
         meters.requests.add(pod, status, by=times)
     meters.refusals.add("429", by=2)
