@@ -49,10 +49,10 @@ def test_a_compressed_body_reaches_the_pod_plain(how, pack, path):
 @pytest.mark.parametrize(
     ("how", "body", "status"),
     [
-        ("br", b"x", 415),
-        ("gzip", b"no gzip", 400),
-        ("gzip", gzip.compress(b"\0" * 3_000_000), 413),
-        ("gzip", gzip.compress(b"no JSON"), 400),
+        pytest.param("br", b"x", 415, id="unknown"),
+        pytest.param("gzip", b"no gzip", 400, id="damaged"),
+        pytest.param("gzip", gzip.compress(b"\0" * 3_000_000), 413, id="too large"),
+        pytest.param("gzip", gzip.compress(b"no JSON"), 400, id="no JSON"),
     ],
 )
 def test_what_cannot_be_unpacked_reaches_no_pod(how, body, status):
