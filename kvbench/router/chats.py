@@ -39,6 +39,7 @@ from kvbench.router.keys import (
     check_text,
     first_key,
     plain_prompt,
+    read_any,
     read_prompt,
 )
 from kvbench.router.shapes import PLAIN, Start
@@ -97,20 +98,20 @@ class KnownChats:
         except BodyError:
             check_text(body)  # which says where in the body
         plain = _read_on(start, rest)
-        if plain is None:
-            return read_prompt(body)
+        if plain is None:  # alone, it is no such chat; with a start that is known, it may be
+            return read_prompt(body) if start.at else read_any(body)
         first = first_key(plain)
         if start.at and first != start.first:
             return read_prompt(body)
         if end <= len(body):
             self._learn(body, plain, start, mark, end)
-        data = canonical(plain.messages)
-        keys = chain(start.text + data, start.key if start.at else first)
+        keys, text = _go_on(start, plain, first)
+        size = start.size + len(text) - len(start.text)
         known: Start | None = start
         while known is not None:
             keys[:0] = known.keys
             known = known.before
-        return plain_prompt(plain, tuple(keys), start.size + len(data))
+        return plain_prompt(plain, tuple(keys), size)
 
     def find(self, body: bytes) -> tuple[Start, int, int]:
         """Return the longest start of a body that is known.
@@ -185,9 +186,7 @@ def _start(body: bytes, before: Start, end: int, step: int, first: int) -> Start
     if comma > 0 and not body[comma + 1 : at].strip(b" \t\r\n"):
         plain = _read_on(before, body[before.at : comma] + b"]}")
         if plain is not None:
-            data = canonical(plain.messages)
-            text = before.text + data
-            keys = chain(text, before.key if before.at else first)
+            keys, text = _go_on(before, plain, first)
             return Start(
                 raw=raw,
                 before=known,
@@ -198,7 +197,7 @@ def _start(body: bytes, before: Start, end: int, step: int, first: int) -> Start
                 keys=keys,
                 key=keys[-1] if keys else before.key if before.at else first,
                 text=text[len(keys) * PIECE :],
-                size=before.size + len(data),
+                size=before.size + len(text) - len(before.text),
             )
     return msgspec.structs.replace(before, raw=raw, before=known, keys=[])
 
@@ -217,6 +216,15 @@ def _read_on(start: Start, rest: bytes) -> Plain | None:
     if start.at and (not plain.messages or plain.messages.pop(0).role != _OURS):
         return None
     return plain
+
+
+def _go_on(start: Start, plain: Plain, first: int) -> tuple[list[int], bytes]:
+    """Return the keys of the pieces that end in the messages behind a start, and their text.
+
+    The text begins with what was left of the start's.
+    """
+    text = start.text + canonical(plain.messages)
+    return chain(text, start.key if start.at else first), text
 
 
 def _lead(plain: Plain) -> bytes:

@@ -140,13 +140,13 @@ def read_prompt(body: bytes) -> Prompt:
         BodyError: It is not JSON, or no object; the message says where.
     """
     if crowded(body):
-        return _read_any(body, whole=False)
+        return read_any(body, whole=False)
     try:
         plain = PLAIN.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _read_any(body)
+        return read_any(body)
     if plain.tools or plain.system:
-        return _read_any(body)
+        return read_any(body)
     data = canonical(plain.messages)
     return plain_prompt(plain, tuple(chain(data, first_key(plain))), len(data))
 
@@ -175,7 +175,7 @@ def plain_prompt(plain: Plain, keys: tuple[int, ...], size: int) -> Prompt:
     )
 
 
-def _read_any(body: bytes, *, whole: bool = True) -> Prompt:
+def read_any(body: bytes, *, whole: bool = True) -> Prompt:
     """Return the same for a body of any kind; its model only, if not of the `whole` of it."""
     try:
         document: object = (

@@ -336,6 +336,13 @@ class House(contextlib.AsyncExitStack):
         pods = self.router.fleet.membership.pods.values()
         return [(pod.state.in_flight, pod.state.in_flight_prefill_tokens) for pod in pods]
 
+    async def serves(self, *models: str) -> None:
+        """Give each pod one of these models, and wait until the router, which probes, knows."""
+        for pod, model in zip(self.pods, models, strict=True):
+            pod.models = [model]
+        known = self.router.fleet.models
+        await until(lambda: all(known.of(pod.name) is not None for pod in self.pods))
+
     async def quiet(self) -> None:
         """Wait until nothing is under way."""
         while self.router.fleet.under_way:  # noqa: ASYNC110 - the product has no event for this

@@ -102,10 +102,8 @@ def test_an_upload_goes_to_a_pod_that_serves_its_model():
 
     async def case():
         async with House(fine, fine, probe_every_s=0.005) as house:
-            llama, whisper = house.pods
-            llama.models, whisper.models = ["llama"], ["org/whisper"]
-            fleet = house.router.fleet
-            await until(lambda: all(fleet.models.of(pod.name) is not None for pod in house.pods))
+            _, whisper = house.pods
+            await house.serves("llama", "org/whisper")
             for _ in range(6):
                 path, body = "/v1/audio/transcriptions", upload("org/whisper")
                 reply = await ask(house.url, "POST", path, body, FORM)
@@ -125,10 +123,8 @@ def test_the_mark_that_some_editors_put_before_a_text_is_taken_off():
 
     async def case():
         async with House(fine, fine, probe_every_s=0.005) as house:
-            one, two = house.pods
-            one.models, two.models = ["m"], ["n"]
-            fleet = house.router.fleet
-            await until(lambda: all(fleet.models.of(pod.name) is not None for pod in house.pods))
+            one, _ = house.pods
+            await house.serves("m", "n")
             for path in (CHAT, "/v1/embeddings"):
                 reply = await ask(house.url, "POST", path, b"\xef\xbb\xbf" + chat("hi"))
                 assert reply.headers["x-kvbench-pod"] == one.name
