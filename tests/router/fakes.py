@@ -336,12 +336,10 @@ class House(contextlib.AsyncExitStack):
         pods = self.router.fleet.membership.pods.values()
         return [(pod.state.in_flight, pod.state.in_flight_prefill_tokens) for pod in pods]
 
-    async def serves(self, *models: str) -> None:
-        """Give each pod one of these models, and wait until the router, which probes, knows."""
-        for pod, model in zip(self.pods, models, strict=True):
-            pod.models = [model]
-        known = self.router.fleet.models
-        await until(lambda: all(known.of(pod.name) is not None for pod in self.pods))
+    async def known(self) -> None:
+        """Wait until every pod that says what it serves has said it to the router, which probes."""
+        told = [pod.name for pod in self.pods if pod.models is not None]
+        await until(lambda: all(self.router.fleet.models.of(name) is not None for name in told))
 
     async def quiet(self) -> None:
         """Wait until nothing is under way."""

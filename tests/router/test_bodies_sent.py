@@ -102,8 +102,9 @@ def test_an_upload_goes_to_a_pod_that_serves_its_model():
 
     async def case():
         async with House(fine, fine, probe_every_s=0.005) as house:
-            _, whisper = house.pods
-            await house.serves("llama", "org/whisper")
+            llama, whisper = house.pods
+            llama.models, whisper.models = ["llama"], ["org/whisper"]
+            await house.known()
             for _ in range(6):
                 path, body = "/v1/audio/transcriptions", upload("org/whisper")
                 reply = await ask(house.url, "POST", path, body, FORM)
@@ -123,8 +124,9 @@ def test_the_mark_that_some_editors_put_before_a_text_is_taken_off():
 
     async def case():
         async with House(fine, fine, probe_every_s=0.005) as house:
-            one, _ = house.pods
-            await house.serves("m", "n")
+            one, two = house.pods
+            one.models, two.models = ["m"], ["n"]
+            await house.known()
             for path in (CHAT, "/v1/embeddings"):
                 reply = await ask(house.url, "POST", path, b"\xef\xbb\xbf" + chat("hi"))
                 assert reply.headers["x-kvbench-pod"] == one.name

@@ -17,11 +17,6 @@ class Zoo(House):
         for pod, names in zip(self.pods, models, strict=True):
             pod.models = list(names) or None
 
-    async def known(self) -> None:
-        """Wait until every pod that says what it serves has said it."""
-        told = [pod.name for pod in self.pods if pod.models is not None]
-        await until(lambda: all(self.router.fleet.models.of(name) is not None for name in told))
-
     async def asked(self, path: str, model: str) -> tuple[int, FakePod | None]:
         """Ask for a model; return the status and who answered."""
         body = json.dumps({"model": model, "prompt": "hi", "input": "hi"}).encode()
