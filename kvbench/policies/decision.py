@@ -22,6 +22,13 @@ Reason = Literal["prefix", "load", "turn", "random", "session", "only"]
 because it was the only one offered."""
 
 
+End = Literal["", "answered", "failed", "cut", "timeout", "gone", "unread", "broken"]
+"""How a request ended on its pod: not yet, or nobody can tell; answered in full, whatever the
+status; failed before any of its answer was passed on, so that another pod was asked, if one was
+left; broken off in its answer; given up for taking too long; left by its client; not read by it;
+or ended by a bug of the router's."""
+
+
 class RouteRequest(msgspec.Struct, frozen=True, gc=False):
     """A request, as a policy sees it.
 
@@ -133,12 +140,16 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
         prompt_tokens: As the pod counted them; None if it did not say.
         cached_tokens: Of those, found in the pod's cache; None if it did not say.
         served: Whether it was answered well and in full, so far as the one who says it can tell.
+        end: How it ended, in one word.
+        status: HTTP status with which its pod began to answer; 0 if it did not.
     """
 
     ttft_s: float | None = None
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     served: bool = False
+    end: End = ""
+    status: int = 0
 
 
 class Policy(Protocol):

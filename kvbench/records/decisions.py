@@ -63,6 +63,8 @@ class Entry(msgspec.Struct, kw_only=True):
         regret_s: Expected seconds to first token there, less those at the best pod, by what the
             pods really held; None where that is not known of every pod.
         number: Which request it was to end, counted from 1; 0 while it has not.
+        end: How it ended there, in one word (`kvbench.policies.decision.End`); "" while it has not.
+        status: HTTP status with which the pod began to answer; 0 if it did not.
         ttft_s: Seconds to its first token; None where that cannot be told.
         pod_prompt_tokens: Prompt tokens as the pod counted them.
         cached_tokens: Of these, found in its cache.
@@ -81,6 +83,8 @@ class Entry(msgspec.Struct, kw_only=True):
     candidates: list[Option]
     regret_s: float | None = None
     number: int = 0
+    end: str = ""
+    status: int = 0
     ttft_s: float | None = None
     pod_prompt_tokens: int | None = None
     cached_tokens: int | None = None

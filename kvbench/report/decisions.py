@@ -61,6 +61,16 @@ _UNCOMPARED = {
 }
 """Why there is nothing to compare with a prediction, by the turn's error."""
 
+_ENDS = {
+    "failed": "the pod failed before it was heard: another was asked, if one was left",
+    "cut": "the pod broke off in its answer",
+    "timeout": "the pod took too long and was given up",
+    "gone": "the client left",
+    "unread": "the client did not read the answer, and was cut",
+    "broken": "the router failed; its log says how",
+}
+"""What became of a request that was not answered in full, by the word for it."""
+
 _REASONS = {
     "prefix": "its cached prefix decided",
     "load": "its load decided",
@@ -172,6 +182,11 @@ def _sentences(row: TurnRecord, entry: Entry, attempt: int, *, last: bool) -> li
             else f"the first token was to be expected {format_seconds(entry.regret_s)} earlier on "
             f"{best.pod}"
         )
+    if entry.end in _ENDS:
+        said = f"answered {entry.status}: " if entry.status else ""
+        lines.append(f"its end: {said}{_ENDS[entry.end]}")
+    elif entry.status >= 400:
+        lines.append(f"its end: answered {entry.status}")
     return lines
 
 

@@ -170,6 +170,7 @@ class Account:
         record = self._open.pop(id(decision), None)
         if record is None:
             return
+        record.end, record.status = outcome.end, outcome.status
         record.ttft_s = outcome.ttft_s
         record.pod_prompt_tokens = outcome.prompt_tokens
         record.cached_tokens = outcome.cached_tokens

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Sequence
 
     from kvbench.http.server import Exchange
-    from kvbench.policies.decision import Decision, Policy, RouteRequest
+    from kvbench.policies.decision import Decision, End, Policy, RouteRequest
     from kvbench.router.fleet import Fleet
     from kvbench.router.heads import Head
     from kvbench.router.keys import Prompt
@@ -322,7 +322,7 @@ class Forwarding:
         if failure not in {"connect", "connect_timeout"}:
             self._spent += 1
         if self._exchange.started:
-            self._end("cut", Outcome())
+            self._end("cut", self._in_vain("cut"))
             self._exchange.abort(reset=True)
             return
         self._elsewhere(pod, why)
@@ -334,18 +334,18 @@ class Forwarding:
 
     def _elsewhere(self, pod: Pod, why: str) -> None:
         """Try another pod."""
-        self._status = 0
         self._tried = (*self._tried, pod.name)
         self._troubles = (*self._troubles, f"{pod.name} {why}")
-        self._leave(Outcome())
+        self._leave(self._in_vain("failed"))
+        self._status = 0
         self._attempt()
 
     # What the client, and time, tell.
 
-    def _client_left(self) -> None:
+    def _client_left(self, end: End = "gone") -> None:
         """Cancel the request."""
         self._drop()
-        self._end("gone", Outcome())
+        self._end("gone", self._in_vain(end))
 
     def _client_slow(self) -> None:
         """Read no more from the pod until the client does; it may pause for as long as a pod."""
@@ -364,7 +364,7 @@ class Forwarding:
     def too_late(self) -> None:
         """Give up a pod that takes too long, or a client that does not take its answer."""
         if self._slow:
-            self._client_left()
+            self._client_left("unread")
             self._exchange.abort(reset=True)
             return
         fleet, pod = self._fleet, self._pod
@@ -373,7 +373,7 @@ class Forwarding:
         fleet.membership.failed(pod, "took too long to answer", fleet.clock.now())
         self._drop()
         if self._exchange.started:
-            self._end("cut", Outcome())
+            self._end("cut", self._in_vain("timeout"))
             self._exchange.abort(reset=True)
         else:
             self.refuse(HTTPStatus.GATEWAY_TIMEOUT, f"{pod.name} took too long to answer.")
@@ -391,7 +391,8 @@ class Forwarding:
 
     def refuse(self, status: HTTPStatus, message: str, retry_after_s: int = 1) -> None:
         """Answer with an error of the router's own."""
-        self._end(f"{status // 100}xx", Outcome())
+        end: End = "timeout" if status is HTTPStatus.GATEWAY_TIMEOUT else "broken"
+        self._end(f"{status // 100}xx", self._in_vain(end))
         self._fleet.meters.refusals.add(str(status.value))
         refuse(self._exchange, status, message, retry_after_s=retry_after_s)
 
@@ -400,7 +401,7 @@ class Forwarding:
         logger.error("request %r: the router failed", self._request.id, exc_info=error)
         self._drop()
         if self._exchange.started:
-            self._end("cut", Outcome())
+            self._end("cut", self._in_vain("broken"))
             self._exchange.abort(reset=True)
         else:
             self.refuse(HTTPStatus.INTERNAL_SERVER_ERROR, "The router failed; its log says how.")
@@ -440,9 +441,9 @@ class Forwarding:
 
     def _outcome(self) -> Outcome:
         """Return what an answer in full has taught, and count it."""
-        prompt, usage = self._prompt, self._usage
-        if prompt is None or self._status != _OK:
-            return Outcome()
+        prompt, usage, status = self._prompt, self._usage, self._status
+        if prompt is None or status != _OK:
+            return Outcome(end="answered", status=status)
         fleet, name, ttft = self._fleet, self._decision.pod, None
         meters = fleet.meters
         if prompt.stream and self._first_piece is not None:
@@ -455,7 +456,11 @@ class Forwarding:
             meters.prompt_tokens.add(name, by=tokens)
             meters.predicted_tokens.add(name, by=self._decision.matched_tokens)
             meters.cached_tokens.add(name, by=cached)
-        return Outcome(ttft, tokens, cached, served=True)
+        return Outcome(ttft, tokens, cached, served=True, end="answered", status=status)
+
+    def _in_vain(self, end: End) -> Outcome:
+        """Return what becomes of a request that its pod does not answer in full."""
+        return Outcome(end=end, status=self._status)
 
 
 @lru_cache(1024)

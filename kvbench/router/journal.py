@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kvbench.errors import InputError
-from kvbench.policies.decision import Decision  # noqa: TC001 - a struct's annotation
+from kvbench.policies.decision import Decision, End  # noqa: TC001 - a struct's annotation
 from kvbench.policies.prediction import Cause  # noqa: TC001 - a struct's annotation
 from kvbench.records.decisions import Entry, Option
 
@@ -63,6 +63,8 @@ class Record(msgspec.Struct):
     evictions: int = 0
     regret_s: float | None = None
     number: int = 0
+    end: End = ""
+    status: int = 0
     ttft_s: float | None = None
     pod_prompt_tokens: int | None = None
     cached_tokens: int | None = None
@@ -96,6 +98,8 @@ class Record(msgspec.Struct):
             candidates=options,
             regret_s=self.regret_s,
             number=self.number,
+            end=self.end,
+            status=self.status,
             ttft_s=self.ttft_s,
             pod_prompt_tokens=self.pod_prompt_tokens,
             cached_tokens=self.cached_tokens,

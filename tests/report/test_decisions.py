@@ -119,3 +119,21 @@ def test_an_attempt_that_was_followed_by_another_has_no_part_in_the_first_token(
     )
     assert "first token: expected after 200 ms, never came" in tried.sentences
     assert "first token: came after 200 ms" in told.sentences
+
+
+@pytest.mark.parametrize(
+    ("end", "status", "sentence"),
+    [
+        ("failed", 503, "its end: answered 503: the pod failed before it was heard: another was"),
+        ("failed", 0, "its end: the pod failed before it was heard: another was asked, if one was"),
+        ("gone", 200, "its end: answered 200: the client left"),
+        ("answered", 400, "its end: answered 400"),
+    ],
+)
+def test_an_attempt_that_was_not_answered_well_says_how_it_ended(end, status, sentence):
+    """The others, and those of runs of before, say nothing of it."""
+    (told,) = explain_turn(row(request_id="r"), [decided("r", end=end, status=status)])
+    assert told.sentences[-1].startswith(sentence)
+    for fine in ({}, {"end": "answered", "status": 200}):
+        (told,) = explain_turn(row(request_id="r"), [decided("r", **fine)])
+        assert not any(line.startswith("its end") for line in told.sentences)

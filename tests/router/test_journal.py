@@ -6,9 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
+from router.fakes import CHAT, Client, House, ask, chat, chunk, fine, run, until, untold
 
+from kvbench.clock import VirtualClock
 from kvbench.errors import InputError
 from kvbench.policies.decision import Candidate, Decision
+from kvbench.router.forward import Limits
 from kvbench.router.journal import Journal, Record
 
 
@@ -106,3 +109,107 @@ def test_a_disk_that_is_full_ends_the_file_and_nothing_else(act, caplog):
     journal.begin(one)
     journal.complete(one)
     assert [entry.id for entry in journal.of("later")] == ["later"]
+
+
+# How requests end.
+
+
+async def ends_of(house: House, name: str) -> list[tuple[str, int]]:
+    """Return how a request ended on each pod that it was sent to, as the router shows it."""
+    reply = await ask(house.url, "GET", f"/decisions/{name}")
+    return [(one["end"], one["status"]) for one in reply.json()["decisions"]]
+
+
+async def sick(call):
+    """Answer that it can serve nobody."""
+    await call.answer(b"{}", 503)
+
+
+async def breaks_off(call):
+    """Begin an answer, and no more."""
+    await call.begin_stream(b"1")
+    call.cut()
+
+
+async def streams(call):
+    """Begin an answer and let it hang."""
+    await call.begin_stream(b"1")
+    await call.gone()
+
+
+async def silent(call):
+    """Say nothing."""
+    await call.gone()
+
+
+@pytest.mark.parametrize(
+    ("scripts", "ends"),
+    [
+        ([fine], [("answered", 200)]),
+        ([untold], [("answered", 404)]),
+        ([sick, fine], [("failed", 503), ("answered", 200)]),
+        ([breaks_off, fine], [("cut", 200)]),
+    ],
+)
+def test_a_decision_says_how_its_request_ended(scripts, ends):
+    """Answered, elsewhere after a failure, cut off; the status is that of the pod."""
+
+    async def case():
+        async with House(*scripts, policy="round_robin") as house:
+            await ask(house.url, "POST", CHAT, chat("hi"), "x-request-id: mine")
+            await house.quiet()
+            assert await ends_of(house, "mine") == ends
+
+    run(case)
+
+
+@pytest.mark.parametrize(
+    ("script", "status"), [pytest.param(silent, 0, id="before"), pytest.param(streams, 200)]
+)
+@pytest.mark.parametrize("end", ["gone", "timeout"])
+def test_a_decision_says_who_has_given_up(script, status, end):
+    """The client that left, or the router whose limits of time were passed."""
+
+    async def case():
+        clock = VirtualClock()
+        async with House(script, clock=clock) as house:
+            client = await Client.to(house.url)
+            client.send("POST", CHAT, chat("hi"), "x-request-id: mine")
+            await house.pods[0].arrivals.get()
+            if status:
+                await client.head()
+            assert await ends_of(house, "mine") == [("", 0)], "it has not ended"
+            if end == "gone":
+                client.vanish()
+                await house.pods[0].calls[0].gone()
+            else:
+                clock.advance_to(601.0)
+                house.router.fleet.sweep()
+            await house.quiet()
+            assert await ends_of(house, "mine") == [(end, status)]
+            client.close()
+
+    run(case)
+
+
+def test_a_client_that_does_not_read_is_told_from_one_that_left():
+    """Its pod had begun to answer, and bears no blame."""
+
+    async def case():
+        async def pour(call):
+            await call.begin_stream()
+            while not call.writer.is_closing():
+                await call.send(chunk(bytes(2**16)))
+
+        async with House(pour, limits=Limits(idle_s=0.1)) as house:
+            client = await Client.to(house.url)
+            client.writer.transport.pause_reading()
+            client.send("POST", CHAT, chat("hi", stream=True), "x-request-id: mine")
+            call = await house.pods[0].arrivals.get()
+            await until(lambda: house.router.fleet.under_way)
+            await house.quiet()
+            assert await ends_of(house, "mine") == [("unread", 200)]
+            await until(call.writer.is_closing)
+            client.vanish()
+
+    run(case)
