@@ -19,7 +19,7 @@ import socket
 import struct
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import httptools
 
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_QUEUE = 32  # requests parsed ahead on one connection before reading pauses
-_MOST_AHEAD = 2**20  # bytes of their bodies before it does
-_SMALL = 2**16  # bytes of a body that is not counted in what the server holds
-_VERSIONS = frozenset({"1.0", "1.1"})
-_OTHER_VERSION = frozenset({"Invalid HTTP version", "Pause on PRI/Upgrade"})  # the parser's words
-_LINGER_S = 2.0  # how long a refused client may go on sending before it is cut
+_QUEUE: Final = 32  # requests parsed ahead on one connection before reading pauses
+_MOST_AHEAD: Final = 2**20  # bytes of their bodies before it does
+_SMALL: Final = 2**16  # bytes of a body that is not counted in what the server holds
+_VERSIONS: Final = frozenset({"1.0", "1.1"})
+_OTHER_VERSION: Final = frozenset({"Invalid HTTP version", "Pause on PRI/Upgrade"})  # its words
+_LINGER_S: Final = 2.0  # how long a refused client may go on sending before it is cut
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,14 +12,14 @@ faster than the client reads is told so (`on_pause`, `on_resume`), and is cut of
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from kvbench.http.heads import Head, Header
 
-_STATUS_LINES = {
+_STATUS_LINES: Final = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
 }
 

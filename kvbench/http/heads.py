@@ -9,14 +9,15 @@ none; at most a thousand of two kilobytes of each kind, then all are dropped and
 from __future__ import annotations
 
 import re
+from typing import Final
 from urllib.parse import unquote
 
 Header = tuple[bytes, bytes]
 
-_LENGTH = re.compile(rb"(?i)\r\ncontent-length:[ \t]*(\d{1,15})[ \t]*\r\n")
-_OTHERWISE = frozenset({b"transfer-encoding", b"expect", b"upgrade"})
-_MOST_HEADS = 1024
-_MOST_BYTES = 2048
+_LENGTH: Final = re.compile(rb"(?i)\r\ncontent-length:[ \t]*(\d{1,15})[ \t]*\r\n")
+_OTHERWISE: Final = frozenset({b"transfer-encoding", b"expect", b"upgrade"})
+_MOST_HEADS: Final = 1024
+_MOST_BYTES: Final = 2048
 
 
 class Head:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from kvbench.policies.decision import Decision, RouteRequest
     from kvbench.policies.prefixes import PrefixSource
 
-_COARSE = 4
-_LONGEST_S = 120.0  # a promise whose request is never heard of again
-_GRACE_S = 2.0  # from the end of a request to its events
-_UNTOLD = Outcome()
+_COARSE: Final = 4
+_LONGEST_S: Final = 120.0  # a promise whose request is never heard of again
+_GRACE_S: Final = 2.0  # from the end of a request to its events
+_UNTOLD: Final = Outcome()
 
 
 class Index(Protocol):

@@ -49,7 +49,7 @@ from __future__ import annotations
 
 import math
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -67,13 +67,13 @@ if TYPE_CHECKING:
 
 
 # Played in virtual time, half to twice these values do about as well.
-_SLOWED = 0.5
-_ASKED_AGAIN = 0.5
-_RENT = 0.5
-_HORIZON = 2.0**17  # tokens per pod that "of late" is: about what a cache holds
-_WARM_S = 30.0
-_COLDEST = 0.1  # a new pod's age, as a share of that, is at least this
-_LARGE = 1e9
+_SLOWED: Final = 0.5
+_ASKED_AGAIN: Final = 0.5
+_RENT: Final = 0.5
+_HORIZON: Final = 2.0**17  # tokens per pod that "of late" is: about what a cache holds
+_WARM_S: Final = 30.0
+_COLDEST: Final = 0.1  # a new pod's age, as a share of that, is at least this
+_LARGE: Final = 1e9
 
 # A decision looks at all pods, so these are read in one go.
 _NAME, _WAITING, _IN_FLIGHT = map(attrgetter, ("name", "in_flight_prefill_tokens", "in_flight"))

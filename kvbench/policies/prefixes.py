@@ -31,7 +31,7 @@ to send it where there is most room.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from kvbench.policies.held import Held
 
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
     from kvbench.policies.decision import Decision, Outcome, RouteRequest
 
-_UNDER_WAY = 4096  # most requests whose end is waited for
-_RUNS = 128  # where there are more, distances are taken of every second prompt, or every third, ...
+_UNDER_WAY: Final = 4096  # most requests whose end is waited for
+_RUNS: Final = 128  # if there are more, distances are of every second prompt, or every third, ...
 
 
 class PrefixSource(Protocol):
@@ -174,7 +174,7 @@ class _Part(NamedTuple):
     computing: bool
 
 
-_UNKNOWN = _Part(0, 0, computing=True)
+_UNKNOWN: Final = _Part(0, 0, computing=True)
 
 
 @dataclass(slots=True)

@@ -14,9 +14,10 @@ A beginning that was copied starts anew. Those of which rent was paid last are r
 from __future__ import annotations
 
 import math
+from typing import Final
 
-_MOST = 4096  # beginnings that are remembered
-_FADE = 4.0  # per turn
+_MOST: Final = 4096  # beginnings that are remembered
+_FADE: Final = 4.0  # per turn
 
 
 class Rents:

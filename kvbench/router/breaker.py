@@ -15,10 +15,11 @@ attract all the traffic that it cannot serve.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
-_FAILURES = 3
-_FIRST_PAUSE_S = 1.0
-_LONGEST_PAUSE_S = 30.0
+_FAILURES: Final = 3
+_FIRST_PAUSE_S: Final = 1.0
+_LONGEST_PAUSE_S: Final = 30.0
 
 
 @dataclass(slots=True)

@@ -26,7 +26,7 @@ Rules:
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 from xxhash import xxh3_64_intdigest
@@ -50,12 +50,12 @@ if TYPE_CHECKING:
     from kvbench.router.keys import Prompt
     from kvbench.router.shapes import Plain
 
-_STRETCH = 8192
-_MOST_STRETCHES = 64  # of a body: what is longer is looked at first (`crowded`), and read whole
-_MOST_KNOWN = 1536  # starts in a generation: two of them take 30 MB
-_MOST_SEEN = 16_384
-_NOTHING = Start(b"", None, 0, b"", 0, 0, [], 0, b"", 0)
-_OURS = secrets.token_hex()  # the role of a message that is ours
+_STRETCH: Final = 8192
+_MOST_STRETCHES: Final = 64  # of a body: what is longer is looked at first (`crowded`)
+_MOST_KNOWN: Final = 1536  # starts in a generation: two of them take 30 MB
+_MOST_SEEN: Final = 16_384
+_NOTHING: Final = Start(b"", None, 0, b"", 0, 0, [], 0, b"", 0)
+_OURS: Final = secrets.token_hex()  # the role of a message that is ours
 Digest: TypeAlias = "Callable[[memoryview, int], int]"
 
 

@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from http import HTTPStatus
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kvbench.policies.decision import Outcome
 from kvbench.router.answers import refuse
@@ -56,14 +56,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_MOST_ATTEMPTS = 4
-_OK = HTTPStatus.OK.value
-_LOOP = HTTPStatus.LOOP_DETECTED.value
-_ELSEWHERE = frozenset({
+_MOST_ATTEMPTS: Final = 4
+_OK: Final = HTTPStatus.OK.value
+_LOOP: Final = HTTPStatus.LOOP_DETECTED.value
+_ELSEWHERE: Final = frozenset({
     HTTPStatus.TOO_MANY_REQUESTS.value, HTTPStatus.SERVICE_UNAVAILABLE.value, _LOOP,
 })  # fmt: skip
-_NEVER = math.inf
-_STATE = attrgetter("state")
+_NEVER: Final = math.inf
+_STATE: Final = attrgetter("state")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import httptools
 import msgspec
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from kvbench.http.address import Address
     from kvbench.http.heads import Head as RequestHead
 
-_HOP_BY_HOP = frozenset({
+_HOP_BY_HOP: Final = frozenset({
     b"te",  # codespell:ignore te
     b"connection", b"keep-alive", b"proxy-connection", b"proxy-authenticate", b"trailer",
     b"proxy-authorization", b"transfer-encoding", b"upgrade",
 })  # fmt: skip
-_REPLACED = _HOP_BY_HOP | {b"host", b"content-length", b"expect"}
-_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
-_OURS = b"x-kvbench-"
-_ROUTER = b"kvbench-"  # how the names of routers begin
-_MOST_ROUTERS = 3  # before this one
-_WORDS = re.compile(rb"[^,\s]+")
-_BODILESS = frozenset({204, 304})
-_LENGTH = re.compile(rb"(?i)\r\ncontent-length:[ \t]*(\d{1,15})[ \t]*\r\n")
+_REPLACED: Final = _HOP_BY_HOP | {b"host", b"content-length", b"expect"}
+_WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
+_OURS: Final = b"x-kvbench-"
+_ROUTER: Final = b"kvbench-"  # how the names of routers begin
+_MOST_ROUTERS: Final = 3  # before this one
+_WORDS: Final = re.compile(rb"[^,\s]+")
+_BODILESS: Final = frozenset({204, 304})
+_LENGTH: Final = re.compile(rb"(?i)\r\ncontent-length:[ \t]*(\d{1,15})[ \t]*\r\n")
 
 
 class Head(msgspec.Struct, frozen=True, gc=False):

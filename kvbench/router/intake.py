@@ -27,7 +27,7 @@ import logging
 from codecs import BOM_UTF8
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kvbench.errors import InputError
 from kvbench.http.server import Request
@@ -57,15 +57,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_OPEN = frozenset({"/health", "/metrics"})
-_LOOP = (
+_OPEN: Final = frozenset({"/health", "/metrics"})
+_LOOP: Final = (
     "The request goes round: this router has passed it on before, or three others have. It is "
     "among its own pods, or among those of a router that is one of its pods. GET /pods says which; "
     "take it out of --pod, the pods file or the DNS name, or DELETE it on the admin port."
 )
-_ONE_MODEL = MODELS + "/"
-_LONGEST_ID = 256  # characters of a request's id that are kept
-_MOST_AT_ONCE = 4096  # characters: encoding them takes a millisecond
+_ONE_MODEL: Final = MODELS + "/"
+_LONGEST_ID: Final = 256  # characters of a request's id that are kept
+_MOST_AT_ONCE: Final = 4096  # characters: encoding them takes a millisecond
 
 
 class Intake:

@@ -11,7 +11,7 @@ import contextlib
 import itertools
 import logging
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_MOST_KEPT = 1000
+_MOST_KEPT: Final = 1000
 
 
 class Record(msgspec.Struct):

@@ -29,7 +29,7 @@ import re
 import struct
 from array import array
 from codecs import BOM_UTF8
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 import xxhash
@@ -40,32 +40,32 @@ from kvbench.router.shapes import NAMED, PLAIN
 if TYPE_CHECKING:
     from kvbench.router.shapes import Plain, Said
 
-PIECE = 256  # bytes of text, or 64 token ids
-PIECE_TOKENS = 64  # where tokens are known
-_PIECES = struct.Struct(f"{PIECE}s")
-_ID_BYTES = 4
-_MOST_PIECES = 8192  # 2 MiB of text: what comes after decides nothing
-_STRETCH = 16 * PIECE
-_MOST_MESSAGES = 50_000  # what a hostile client can make of them is no chat
-_LONGEST_NAME = 4096  # characters of a model's name that are kept: it may be a path
-_NEAR_END = 64  # bytes
-_LONG = 2**19  # bytes: what is shorter is read in a quarter of a second, whatever it is
-_MOST_BRACKETS = 200_000
-_MOST_QUOTES = 1_500_000
-_MOST_COMMAS = 6_000_000
-_MOST_KNOWN = 8192  # stretches; 700 bytes each
-_TYPICAL = 4.0  # bytes of English per token, until a pod has counted
-_MOST_MODELS = 256  # whose ratio is kept apart
-_WEIGHT = 0.05  # of a new count in the ratio
-_MARK = "cache_control"
-_APART = frozenset({"role", "content", _MARK})  # of a message's fields
-_TOOLS = frozenset({"tool_use", "tool_result", "thinking"})  # Anthropic's parts that are text
-_BILLING = "x-anthropic-billing-header"
-_LONE = re.compile(
+PIECE: Final = 256  # bytes of text, or 64 token ids
+PIECE_TOKENS: Final = 64  # where tokens are known
+_PIECES: Final = struct.Struct(f"{PIECE}s")
+_ID_BYTES: Final = 4
+_MOST_PIECES: Final = 8192  # 2 MiB of text: what comes after decides nothing
+_STRETCH: Final = 16 * PIECE
+_MOST_MESSAGES: Final = 50_000  # what a hostile client can make of them is no chat
+_LONGEST_NAME: Final = 4096  # characters of a model's name that are kept: it may be a path
+_NEAR_END: Final = 64  # bytes
+_LONG: Final = 2**19  # bytes: what is shorter is read in a quarter of a second, whatever it is
+_MOST_BRACKETS: Final = 200_000
+_MOST_QUOTES: Final = 1_500_000
+_MOST_COMMAS: Final = 6_000_000
+_MOST_KNOWN: Final = 8192  # stretches; 700 bytes each
+_TYPICAL: Final = 4.0  # bytes of English per token, until a pod has counted
+_MOST_MODELS: Final = 256  # whose ratio is kept apart
+_WEIGHT: Final = 0.05  # of a new count in the ratio
+_MARK: Final = "cache_control"
+_APART: Final = frozenset({"role", "content", _MARK})  # of a message's fields
+_TOOLS: Final = frozenset({"tool_use", "tool_result", "thinking"})  # parts that are text
+_BILLING: Final = "x-anthropic-billing-header"
+_LONE: Final = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
     rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
 )  # the first half of a surrogate pair without its second, or the second without its first
-_digest = xxhash.xxh3_64_intdigest
+_digest: Final = xxhash.xxh3_64_intdigest
 _known: dict[int, list[int]] = {}  # the keys of stretches, by their digest
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kvbench.http.address import Address  # noqa: TC001  # compiled, the class looks at it
 from kvbench.policies.decision import PodState
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_FAILED_PROBES = 3
-_REFUSALS = 5
+_FAILED_PROBES: Final = 3
+_REFUSALS: Final = 5
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ Rules:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 Entry = dict[str, object]
 """A model as a pod describes it: `id`, and whatever else."""
 
-_MOST_MODELS = 1024  # of one pod
-_MOST_NAMED = 20  # in a sentence
+_MOST_MODELS: Final = 1024  # of one pod
+_MOST_NAMED: Final = 20  # in a sentence
 
 
 class UnknownModelError(LookupError):

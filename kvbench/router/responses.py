@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
+from typing import Final
 
-RESPONSES = "/v1/responses"
+RESPONSES: Final = "/v1/responses"
 
-_MOST = 10_000
-_ID = re.compile(rb'"id"\s*:\s*"(resp_[0-9A-Za-z_-]{1,128})"')
+_MOST: Final = 10_000
+_ID: Final = re.compile(rb'"id"\s*:\s*"(resp_[0-9A-Za-z_-]{1,128})"')
 
 
 class Responses:

@@ -24,7 +24,7 @@ import socket
 import ssl
 from collections import deque
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Final, Literal, Protocol, cast
 
 import httptools
 
@@ -42,11 +42,11 @@ Failure = Literal[
 """How an attempt fails: no connection; an idle connection that the pod had closed; broken before
 the answer; not HTTP; broken in the answer; too slow; answered that it cannot answer."""
 
-_MOST_IDLE = 256
-_IDLE_S = 4.0
-_MOST_HEAD = 64 * 2**10
-_PROTOCOL = b"HTTP/1."
-_CHUNK = re.compile(rb"(?!0)([0-9a-fA-F]{1,7})\r\n")  # its size; the last, of 0, is none of these
+_MOST_IDLE: Final = 256
+_IDLE_S: Final = 4.0
+_MOST_HEAD: Final = 64 * 2**10
+_PROTOCOL: Final = b"HTTP/1."
+_CHUNK: Final = re.compile(rb"(?!0)([0-9a-fA-F]{1,7})\r\n")  # its size, which is not 0
 
 
 class Caller(Protocol):

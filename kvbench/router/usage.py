@@ -16,13 +16,14 @@ are kept, and read when the answer has ended. A count that is not there is unkno
 from __future__ import annotations
 
 import re
+from typing import Final
 
-_KEY = b'"usage":'
-_KEPT = len(_KEY)
-_WINDOW = 1024
-_PROMPT = re.compile(rb'"(?:prompt|input)_tokens"\s*:\s*(\d{1,12})\b')
-_CACHED = re.compile(rb'"(?:cached|cache_read_input)_tokens"\s*:\s*(\d{1,12})\b')
-_BESIDE = re.compile(rb'"cache_(?:read|creation)_input_tokens"\s*:\s*(\d{1,12})\b')
+_KEY: Final = b'"usage":'
+_KEPT: Final = len(_KEY)
+_WINDOW: Final = 1024
+_PROMPT: Final = re.compile(rb'"(?:prompt|input)_tokens"\s*:\s*(\d{1,12})\b')
+_CACHED: Final = re.compile(rb'"(?:cached|cache_read_input)_tokens"\s*:\s*(\d{1,12})\b')
+_BESIDE: Final = re.compile(rb'"cache_(?:read|creation)_input_tokens"\s*:\s*(\d{1,12})\b')
 
 
 class UsageFinder:
