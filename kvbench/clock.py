@@ -2,7 +2,7 @@
 
 A `Clock` answers what time it is, in seconds. Code below the rim takes one; tests and simulations
 pass a `VirtualClock`, processes pass `WallClock`. Only differences of `now()` mean anything; the
-calendar is asked for separately, by `utc()`, and never used to measure.
+calendar is asked for separately, by `utc()` and `utc_seconds()`, and never used to measure.
 """
 
 from __future__ import annotations
@@ -46,3 +46,7 @@ class VirtualClock:
 def utc() -> datetime:
     """Return the calendar time, for names and manifests."""
     return datetime.now(UTC)
+
+
+utc_seconds = time.time  # noqa: TID251 - here is where the clock is
+"""The same in seconds since 1970: `time.time` itself, for it is asked with every decision."""

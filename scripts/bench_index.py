@@ -31,7 +31,7 @@ import uvloop
 import zmq
 from cpu import cpu_seconds
 
-from kvbench.clock import WallClock, utc
+from kvbench.clock import WallClock, utc_seconds
 from kvbench.http.address import parse_address
 from kvbench.http.server import Exchange, serve
 from kvbench.kvcache.events import (
@@ -55,11 +55,6 @@ SIZE = 16
 PODS = 16
 ROUNDS = 5
 ROUTER = "import typer; from kvbench.cli.router import router; typer.run(router)"
-
-
-def utc_seconds() -> float:
-    """Return calendar seconds."""
-    return utc().timestamp()
 
 
 def row(what: str, value: str) -> None:

@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from kvbench.clock import WallClock, utc
+from kvbench.clock import WallClock, utc_seconds
 from kvbench.engine.profile_file import load_profile
 from kvbench.engine.values import EngineConfig
 from kvbench.exporter.service import Exporter
@@ -25,11 +25,6 @@ from kvbench.router.service import Settings as RouterSettings
 from kvbench.text.tokenizer import Tokenizer
 
 LOCUSTFILE = Path(__file__).parents[1] / "workloads" / "locustfile.py"
-
-
-def seconds():
-    """Return calendar seconds."""
-    return utc().timestamp()
 
 
 async def ask(url, path, body):
@@ -115,7 +110,7 @@ class SmallFleet(AsyncExitStack):
                     seed=number,
                 ),
                 WallClock(),
-                seconds,
+                utc_seconds,
                 events=EventsConfig(
                     enable_kv_cache_events=True,
                     publisher="zmq",
@@ -133,7 +128,7 @@ class SmallFleet(AsyncExitStack):
         router = Router(named, RouterSettings(policy=self._policy), WallClock())
         self.router = await router.start("127.0.0.1", 0)
         self.push_async_callback(router.stop, 0.0)
-        exporter = Exporter(named, None, ExporterSettings(every_s=2.0), WallClock(), seconds)
+        exporter = Exporter(named, None, ExporterSettings(every_s=2.0), WallClock(), utc_seconds)
         self.exporter = await exporter.start("127.0.0.1", 0)
         self.push_async_callback(exporter.stop)
         self.push_async_callback(self._hang_up)

@@ -36,7 +36,7 @@ def doctor(
     Exit codes: 0 nothing that is an error, 5 an error (with --strict a warning), 3 a pod does not
     answer, or is no OpenAI-compatible server.
     """
-    from kvbench.clock import utc
+    from kvbench.clock import utc_seconds
     from kvbench.errors import GateFailedError, TargetError
     from kvbench.stack.diagnosis import diagnose
     from kvbench.stack.doctor import examine
@@ -44,7 +44,7 @@ def doctor(
     from kvbench.stack.findings import as_document, as_text
 
     objectives = tuple((q, s) for q, s in zip(WATCHED, (ttft, itl, e2e), strict=True) if s)
-    seen = examine(targets, utc=lambda: utc().timestamp(), config=config, probe=probe)
+    seen = examine(targets, utc=utc_seconds, config=config, probe=probe)
     pods = seen.pods
     found = diagnose(pods, Wish(block_size, objectives), seen.routers)
     print(as_document(pods, found) if as_json else as_text(pods, found), flush=True)

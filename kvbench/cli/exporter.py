@@ -44,7 +44,7 @@ def exporter(
     import uvloop
 
     from kvbench.cli.logbook import log_to_stderr
-    from kvbench.clock import WallClock, utc
+    from kvbench.clock import WallClock, utc_seconds
     from kvbench.exporter.service import Exporter, Settings
     from kvbench.http.lifetime import told_to_stop
 
@@ -55,7 +55,7 @@ def exporter(
         remember=remember,
         key=os.environ.get("OPENAI_API_KEY") or None,
     )
-    service = Exporter(pod or [], router, settings, WallClock(), lambda: utc().timestamp())
+    service = Exporter(pod or [], router, settings, WallClock(), utc_seconds)
 
     async def run() -> None:
         stop = asyncio.ensure_future(told_to_stop(with_parent=exit_with_parent))

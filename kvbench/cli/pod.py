@@ -71,7 +71,7 @@ def pod(
     import uvloop
 
     from kvbench.cli.logbook import log_to_stderr
-    from kvbench.clock import WallClock, utc
+    from kvbench.clock import WallClock, utc_seconds
     from kvbench.engine.profile_file import load_profile
     from kvbench.engine.values import EngineConfig
     from kvbench.errors import InputError
@@ -110,7 +110,7 @@ def pod(
     service = PodService(
         config,
         WallClock(),
-        lambda: utc().timestamp(),
+        utc_seconds,
         events=parse_events_config(kv_events_config),
         form="array" if kv_events_form == "array" else "map",
         faults=Faults(map(parse_fault, fault or ()), seed),

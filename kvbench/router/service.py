@@ -9,7 +9,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from kvbench.clock import utc as utc_now
+from kvbench.clock import utc_seconds
 from kvbench.errors import InputError, TargetError
 from kvbench.http.host import resolve
 from kvbench.http.server import Server, serve
@@ -70,7 +70,7 @@ class Router:
         pods: Sequence[str],
         settings: Settings,
         clock: Clock,
-        utc: Callable[[], float] = lambda: utc_now().timestamp(),
+        utc: Callable[[], float] = utc_seconds,
         resolve: Callable[[str, int], Awaitable[list[str]]] = resolve,
     ) -> None:
         self._settings = settings

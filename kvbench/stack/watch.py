@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 import msgspec
 
-from kvbench.clock import utc
+from kvbench.clock import utc_seconds
 from kvbench.errors import TargetError
 from kvbench.records.server import Kind, Snapshot, scan
 from kvbench.stack.target import fetch
@@ -94,4 +94,4 @@ def _look(name: str, url: str, kind: Kind) -> Snapshot:
         values = {}
     except TargetError:
         values = {}
-    return Snapshot(at=utc().timestamp(), server=name, kind=kind, values=values)
+    return Snapshot(at=utc_seconds(), server=name, kind=kind, values=values)

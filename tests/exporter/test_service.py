@@ -13,7 +13,7 @@ from fakes_pod import make_config, running_pod
 from prometheus_client.parser import text_string_to_metric_families
 from wire import connected, scene, serving, until
 
-from kvbench.clock import WallClock, utc
+from kvbench.clock import WallClock, utc_seconds
 from kvbench.errors import InputError
 from kvbench.exporter.gpu import Gpu
 from kvbench.exporter.service import Exporter, Settings
@@ -23,11 +23,6 @@ from kvbench.pod.publisher import EventsConfig, Publisher
 SIZE, BLOCKS = 16, 12
 CAPACITY = (BLOCKS - 1) * SIZE
 GPU = Gpu(0, 5 * 2**30, 10 * 2**30, 0.25)
-
-
-def calendar() -> float:
-    """Return the calendar's seconds."""
-    return utc().timestamp()
 
 
 class Site(contextlib.AsyncExitStack):
@@ -40,7 +35,7 @@ class Site(contextlib.AsyncExitStack):
             endpoint="tcp://127.0.0.1:*",
             replay_endpoint="tcp://127.0.0.1:*" if replay else None,
         )
-        publisher = Publisher(endpoints, "map", calendar)
+        publisher = Publisher(endpoints, "map", utc_seconds)
         settings = {"num_gpu_blocks": BLOCKS, "block_size": SIZE, "max_model_len": 128} | config
         pod = await self.enter_async_context(
             running_pod(make_config(**settings), publisher=publisher, faults=faults)
@@ -51,7 +46,7 @@ class Site(contextlib.AsyncExitStack):
     async def exporter(self, *pods, router=None, **settings):
         """Start an exporter that looks every 20 ms, and wait until it has seen its pods."""
         exporter = Exporter(
-            pods, router, Settings(**{"every_s": 0.02} | settings), WallClock(), calendar
+            pods, router, Settings(**{"every_s": 0.02} | settings), WallClock(), utc_seconds
         )
         self.push_async_callback(exporter.stop)
         await exporter.start("127.0.0.1", 0)
@@ -394,7 +389,7 @@ async def test_pods_are_listed_as_prometheus_takes_them_in():
 def test_pods_that_make_no_sense_are_refused(pods, message):
     """Before anything is begun."""
     with pytest.raises(InputError, match=message):
-        Exporter(pods, None, Settings(), WallClock(), calendar)
+        Exporter(pods, None, Settings(), WallClock(), utc_seconds)
 
 
 @scene
