@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, cast
 import httptools
 
 from kvbench.http.exchange import Exchange, Request
-from kvbench.http.heads import Head, split
+from kvbench.http.heads import Form, Head, split
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,10 +77,10 @@ class Connection(asyncio.Protocol):
     """One client."""
 
     __slots__ = (
-        "_body", "_body_size", "_continue", "_deadline", "_dispatching", "_exchange", "_head",
-        "_head_size", "_headers", "_held", "_in_head", "_key", "_known", "_mid_request",
-        "_missing", "_over", "_parser", "_paused_reading", "_queue", "_server", "_slow", "_target",
-        "_transport",
+        "_body", "_body_size", "_continue", "_deadline", "_dispatching", "_exchange", "_form",
+        "_head", "_head_size", "_headers", "_held", "_in_head", "_key", "_known", "_latest",
+        "_mid_request", "_missing", "_over", "_parser", "_paused_reading", "_queue", "_server",
+        "_slow", "_target", "_transport",
     )  # fmt: skip
 
     def __init__(self, server: Server) -> None:
@@ -103,7 +103,9 @@ class Connection(asyncio.Protocol):
         self._held = 0  # bytes that the server counts of this client's bodies
         self._known: Head | None = None  # the known head whose body is being counted off
         self._missing = 0  # bytes of that body that have not come
-        self._key: tuple[bytes, int, int] | None = None  # of a head that is being parsed
+        self._key: tuple[Form, int, int] | None = None  # of a head that is being parsed
+        self._form = Form()  # of the known head that came last,
+        self._latest: Head | None = None  # and that head
         self._deadline = server.now() + server.limits.idle_timeout
 
     # The transport's calls.
@@ -146,12 +148,14 @@ class Connection(asyncio.Protocol):
         """Take requests with known heads; return the bytes behind, which are to be parsed."""
         while data:
             if self._known is None:
-                key = self._key = split(data)
-                head = None if key is None else self._server.heads.get(key[0], key[1])
-                if head is None or key is None or key[1] > self._server.limits.max_body:
+                length, end = self._form.read(data)
+                if not end:
+                    length, end = self._recognise(data)
+                head = self._latest
+                if not end or head is None or length > self._server.limits.max_body:
                     return data
-                self._known, self._missing = head, max(key[1], 0)
-                data = data[key[2] :]
+                self._known, self._missing = head, max(length, 0)
+                data = data[end:]
                 if len(data) == self._missing and self._idle():
                     self._known = None
                     self._begin(Request(head, data))
@@ -170,6 +174,18 @@ class Connection(asyncio.Protocol):
             self._complete(self._known)
             self._known = None
         return data
+
+    def _recognise(self, data: bytes) -> tuple[int, int]:
+        """Return the body's length and the end of the head that `data` begins with, if it is known.
+
+        That head is the latest then. The end is 0 where none is known.
+        """
+        key = self._key = split(data)
+        head = None if key is None else self._server.heads.get(key[0].key, key[1])
+        if key is None or head is None:
+            return -1, 0
+        self._form, self._latest = key[0], head
+        return key[1], key[2]
 
     def _idle(self) -> bool:
         """Return whether a small request that is complete could be handed out at once."""
@@ -272,7 +288,7 @@ class Connection(asyncio.Protocol):
         if self._head.method == "CONNECT":
             self._refuse(405, "Method Not Allowed")
         if self._key is not None and not self._over:
-            self._server.heads.learn(self._key[0], self._head, self._key[1])
+            self._server.heads.learn(self._key[0].key, self._head, self._key[1])
             self._key = None
 
     def on_body(self, body: bytes) -> None:

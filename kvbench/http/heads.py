@@ -18,6 +18,8 @@ _LENGTH: Final = re.compile(rb"(?i)\r\ncontent-length:[ \t]*(\d{1,15})[ \t]*\r\n
 _OTHERWISE: Final = frozenset({b"transfer-encoding", b"expect", b"upgrade"})
 _MOST_HEADS: Final = 1024
 _MOST_BYTES: Final = 2048
+_MOST_DIGITS: Final = 15
+_ZERO: Final = 48  # the digit
 
 
 class Head:
@@ -92,8 +94,42 @@ class KnownHeads:
         heads[key] = head
 
 
-def split(data: bytes) -> tuple[bytes, int, int] | None:
-    """Return the key of the head that `data` begins with, the body's length, and the head's end.
+class Form:
+    """A head with a blank for the digits of its body's length.
+
+    Whoever sends one head commonly sends it again with other digits. That is seen at once, without
+    looking for its end and for its length.
+    """
+
+    __slots__ = ("_before", "_behind")
+
+    def __init__(self, before: bytes = b"", behind: bytes = b"") -> None:
+        self._before = before
+        self._behind = behind
+
+    @property
+    def key(self) -> bytes:
+        """The head without the digits."""
+        return self._before + self._behind
+
+    def read(self, data: bytes) -> tuple[int, int]:
+        """Return the length that stands in the form with which `data` begins, and the form's end.
+
+        The end is 0 where it does not begin so, or the form has no blank.
+        """
+        start = at = len(self._before)
+        if not self._behind or data[:start] != self._before:
+            return -1, 0
+        length, last = 0, min(start + _MOST_DIGITS, len(data))
+        while at < last and _ZERO <= data[at] < _ZERO + 10:
+            length = 10 * length + data[at] - _ZERO
+            at += 1
+        end = at + len(self._behind)
+        return (length, end) if at > start and data[at:end] == self._behind else (-1, 0)
+
+
+def split(data: bytes) -> tuple[Form, int, int] | None:
+    """Return the form of the head that `data` begins with, the body's length, and the head's end.
 
     The length is -1 where the head has none that is plain; None where the head is not complete.
     """
@@ -102,6 +138,6 @@ def split(data: bytes) -> tuple[bytes, int, int] | None:
         return None
     found = _LENGTH.search(data, 0, end)
     if found is None:
-        return data[:end], -1, end
+        return Form(data[:end]), -1, end
     first, last = found.span(1)
-    return data[:first] + data[last:end], int(found[1]), end
+    return Form(data[:first], data[last:end]), int(found[1]), end

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol, cast
 
 import httptools
 
+from kvbench.http.heads import Form, split
 from kvbench.http.host import Host, resolve
 from kvbench.router.heads import Head, parse_head, request_head, split_length
 
@@ -76,9 +77,9 @@ class Upstream(asyncio.Protocol):
     """A connection to a pod."""
 
     __slots__ = (
-        "_aligned", "_buffer", "_caller", "_complete", "_frame", "_framed", "_head", "_length",
-        "_method", "_missing", "_parser", "_paused", "_pieces", "_pool", "_single", "_transport",
-        "idle_since", "used",
+        "_aligned", "_buffer", "_caller", "_complete", "_form", "_frame", "_framed", "_head",
+        "_latest", "_length", "_method", "_missing", "_parser", "_paused", "_pieces", "_pool",
+        "_single", "_transport", "idle_since", "used",
     )  # fmt: skip
 
     def __init__(self, pool: Pool, *, single: bool = False) -> None:
@@ -91,6 +92,8 @@ class Upstream(asyncio.Protocol):
         self._frame = b""  # what the last chunk that came alone began with,
         self._framed = -1  # and its bytes in all
         self._head: Head | None = None
+        self._form = Form()  # of the last head of an answer to a POST that had a length,
+        self._latest: Head | None = None  # and that head
         self._length = -1
         self._missing = 0
         self._buffer = b""
@@ -203,6 +206,11 @@ class Upstream(asyncio.Protocol):
         """Return the bytes behind the head once it is complete; until then keep them."""
         if self._buffer:
             data, self._buffer = self._buffer + data, b""
+        length, end = self._form.read(data)
+        if end and self._method == "POST":
+            self._head = self._latest
+            self._length = self._missing = length
+            return data[end:]
         while (end := data.find(b"\r\n\r\n") + 4) >= 4:
             head, data = data[:end], data[end:]
             if head[9:10] == b"1":  # interim
@@ -214,6 +222,8 @@ class Upstream(asyncio.Protocol):
                 self._aligned = self._head.has_body
                 self._parser = httptools.HttpResponseParser(self)
                 self._parser.feed_data(head)
+            elif self._length >= 0 and self._method == "POST" and (key := split(head)):
+                self._form, self._latest = key[0], self._head
             return data
         begun = data.startswith(_PROTOCOL[: len(data)])
         if len(data) > _MOST_HEAD or not begun or b"\n\n" in data:  # a head of another kind

@@ -52,6 +52,6 @@ class UsageFinder:
             return None, None
         prompt, cached = _PROMPT.search(found), _CACHED.search(found)
         tokens = int(prompt[1]) if prompt else None
-        if tokens is not None and b"cache_" in found:
+        if tokens is not None and found.find(b"cache_") >= 0:  # `in` asks first whether it is a number
             tokens += sum(map(int, _BESIDE.findall(found)))
         return tokens, int(cached[1]) if cached else None

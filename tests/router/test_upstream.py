@@ -42,11 +42,13 @@ class Heard:
     """A caller that keeps all that it is told."""
 
     def __init__(self) -> None:
+        self.head: tuple[object, int] | None = None
         self.raw = self.body = b""
         self.end: str | None = None
 
     def answered(self, head: object, length: int) -> None:
         """Take the head."""
+        self.head = head, length
 
     def arrived(self, raw: bytes, pieces: list[bytes]) -> None:
         """Take a piece of the body."""
@@ -157,3 +159,40 @@ def test_a_head_whose_lines_end_otherwise_is_refused_and_not_waited_for(cut):
     """There would be no end to it."""
     answer = b"HTTP/1.1 200 OK\ncontent-length: 2\n\n{}"
     assert hear(answer[:cut], answer[cut:]).end == "protocol"
+
+
+HEADS = st.sampled_from([
+    b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nx-id: 7\r\nContent-Length:%d\r\n\r\n",
+    b"HTTP/1.1 500 No\r\ncontent-length: %d \r\n\r\n",
+    b"HTTP/1.1 204 No\r\ncontent-length: 00%d\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\ncontent-length: 2\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nx: %d\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ncontent-length: %d\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: %d\r\n\r\n",
+    b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\n\r\n%d",
+])  # fmt: skip
+ANSWERS = st.tuples(st.sampled_from(["POST", "HEAD"]), st.integers(0, 1), st.integers(0, 12))
+
+
+@given(st.tuples(HEADS, HEADS), st.lists(ANSWERS, min_size=2, max_size=5))
+def test_what_a_pod_answered_before_changes_no_answer(heads, answers):
+    """A connection that has seen other heads understands the next as a new one does."""
+
+    async def case() -> None:
+        pool = Pool(parse_address("http://127.0.0.1:1"))
+        old = Upstream(pool)
+        old.connection_made(FakeTransport())
+        for method, which, length in answers:
+            new = Upstream(pool)
+            new.connection_made(FakeTransport())
+            heard = []
+            for upstream in (old, new):
+                caller = Heard()
+                upstream.ask(caller, method, b"", b"")
+                upstream.data_received(heads[which] % length + b"x" * length)
+                heard.append(vars(caller))
+            assert heard[0] == heard[1]
+
+    asyncio.run(case())
