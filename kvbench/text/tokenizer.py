@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import tokenizers
+import xxhash
 from tokenizers.decoders import DecodeStream
 
 from kvbench import clock
@@ -50,6 +51,7 @@ class AddedToken:
     conditional: bool
 
 
+_PLAIN_WORDS: dict[int, PlainWords] = {}  # by digest of the tokenizer
 _AT_ONCE = 512  # texts: the library's encodings take a kilobyte each, and more
 
 
@@ -146,8 +148,15 @@ class Tokenizer:
 
     @cached_property
     def plain_words(self) -> PlainWords:
-        """Words that are one token each wherever they stand (see `kvbench.text.words`)."""
-        return find_plain_words(self)
+        """Words that are one token each wherever they stand (see `kvbench.text.words`).
+
+        Looking for them takes a tenth of a second or more: once for each vocabulary, not each time
+        that it is loaded.
+        """
+        same = xxhash.xxh3_128_intdigest(self._backend.to_str().encode())
+        if same not in _PLAIN_WORDS:
+            _PLAIN_WORDS[same] = find_plain_words(self)
+        return _PLAIN_WORDS[same]
 
     @property
     def plain_token_ids(self) -> Sequence[int]:

@@ -28,7 +28,7 @@ def _run(noise=0, factor=1.0, **changes):
     return evidence_of(rows, **changes)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def known():
     """A baseline of five runs that differ by about 1 %."""
     runs = [_run(seed) for seed in range(5)]

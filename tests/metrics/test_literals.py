@@ -20,16 +20,9 @@ NAME = re.compile(rf"\b(?:{KNOWN}|(?:vllm|sglang):[a-z_]{{4,}})\b")
 def literals(path: Path):
     """Yield (line, text) of the strings of a module, its docstrings left out."""
     tree = ast.parse(path.read_text())
-    documents = {
-        id(node.body[0].value)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-        and node.body
-        and isinstance(node.body[0], ast.Expr)
-    }
     bare = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
-        if id(node) in documents | bare or not isinstance(node, ast.Constant):
+        if id(node) in bare or not isinstance(node, ast.Constant):
             continue
         if isinstance(node.value, str):
             yield node.lineno, node.value
