@@ -22,7 +22,7 @@ from setuptools import Distribution
 MODULES = {
     "http": ("connection", "exchange", "heads"),
     "metrics": ("instruments",),
-    "policies": ("held", "indexed", "prefix_cost", "prefixes", "rates", "rent"),
+    "policies": ("decision", "held", "indexed", "prefix_cost", "prefixes", "rates", "rent"),
     "router": (
         "account", "breaker", "chats", "fleet", "forward", "heads", "intake", "journal", "keys",
         "membership", "models", "responses", "upstream", "usage",

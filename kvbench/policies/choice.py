@@ -30,18 +30,6 @@ def cheapest(candidates: Sequence[Candidate], rng: random.Random) -> Candidate:
     return tied[0] if len(tied) == 1 else rng.choice(tied)
 
 
-def first_of(costs: Sequence[float], matched: Sequence[int], rng: random.Random) -> int:
-    """Return the place of the candidate that `cheapest` would return."""
-    least = min(costs)
-    place = costs.index(least)
-    if costs.count(least) == 1:
-        return place
-    tied = [place for place, cost in enumerate(costs) if cost == least]
-    most = max(matched[place] for place in tied)
-    tied = [place for place in tied if matched[place] == most]
-    return tied[0] if len(tied) == 1 else rng.choice(tied)
-
-
 def by_load(pods: Sequence[PodState]) -> tuple[Candidate, ...]:
     """Return the pods as candidates whose cost is their requests in flight."""
     return tuple(

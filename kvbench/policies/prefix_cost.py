@@ -48,12 +48,10 @@ The two rates are learned from the pods' own answers (`kvbench.policies.rates`).
 from __future__ import annotations
 
 import math
-from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from kvbench.policies.choice import first_of
 from kvbench.policies.decision import Candidate, Decision
 from kvbench.policies.prefixes import PrefixSource, RoutedPrefixes
 from kvbench.policies.rates import Rates
@@ -74,9 +72,6 @@ _HORIZON: Final = 2.0**17  # tokens per pod that "of late" is: about what a cach
 _WARM_S: Final = 30.0
 _COLDEST: Final = 0.1  # a new pod's age, as a share of that, is at least this
 _LARGE: Final = 1e9
-
-# A decision looks at all pods, so these are read in one go.
-_NAME, _WAITING, _IN_FLIGHT = map(attrgetter, ("name", "in_flight_prefill_tokens", "in_flight"))
 
 
 class _Table(msgspec.Struct):
@@ -112,19 +107,21 @@ class _Table(msgspec.Struct):
         return [
             a_token * (waiting + (tokens - hit) * (1 + _SLOWED * in_flight + weight))
             + a_request * in_flight
-            for hit, waiting, in_flight, weight in zip(
-                self.matched, self.waiting, self.in_flight, self.weights, strict=True
+            for hit, waiting, in_flight, weight in zip(  # noqa: B905 - so it is compiled to a loop
+                self.matched, self.waiting, self.in_flight, self.weights
             )
         ]
 
     def __call__(self) -> tuple[Candidate, ...]:
-        return tuple(map(self._candidate, range(len(self.pods))))
+        return tuple(map(self._candidate, range(len(self.pods)), self.costs()))
 
     def of(self, pod: str) -> Candidate:
         """Return a pod's."""
-        return self._candidate(self.pods.index(pod))
+        at = self.pods.index(pod)
+        return self._candidate(at, self.costs()[at])
 
-    def _candidate(self, at: int) -> Candidate:
+    def _candidate(self, at: int, cost: float) -> Candidate:
+        """Return one; `cost` is what it costs but for rent."""
         uncached, in_flight = self.prompt_tokens - self.matched[at], self.in_flight[at]
         terms = {
             "prefill_s": self.a_token * (self.waiting[at] + uncached),
@@ -135,8 +132,7 @@ class _Table(msgspec.Struct):
             "waiting_tokens": float(self.waiting[at]),
             "in_flight": float(in_flight),
         }
-        cost = terms["prefill_s"] + terms["beside_s"] + terms["others_s"] + terms["rent_s"]
-        return Candidate(self.pods[at], self.matched[at], cost, terms)
+        return Candidate(self.pods[at], self.matched[at], cost + terms["rent_s"], terms)
 
 
 class PrefixCost:
@@ -158,13 +154,13 @@ class PrefixCost:
 
     def choose(self, request: RouteRequest, pods: Sequence[PodState], now: float) -> Decision:
         """Take the cheapest; the terms are the seconds that its cost is made of, and why."""
-        names = list(map(_NAME, pods))
-        in_flight = list(map(_IN_FLIGHT, pods))
+        names = [pod.name for pod in pods]
+        in_flight = [pod.in_flight for pod in pods]
         matched = self._prefixes.matched_tokens(request, names, now)
         table = _Table(
             names,
             matched,
-            list(map(_WAITING, pods)),
+            [pod.in_flight_prefill_tokens for pod in pods],
             in_flight,
             self._turnover.weights(names, sum(in_flight) / len(in_flight), now),
             request.prompt_tokens,
@@ -172,7 +168,7 @@ class PrefixCost:
             self.rates.beside,
         )
         costs = table.costs()
-        place = first_of(costs, matched, self._rng)
+        place = _first_of(costs, matched, self._rng)
         fewest = min(in_flight)
         if matched[place] and in_flight[place] > fewest:
             place = self._rent(request, table, costs, place, in_flight.index(fewest))
@@ -209,7 +205,7 @@ class PrefixCost:
             return home
         self._rents.bought(blocks[last])
         table.held, table.rent = held, _RENT * paid
-        return first_of([one.cost for one in table()], matched, self._rng)
+        return _first_of([one.cost for one in table()], matched, self._rng)
 
     def placed(self, request: RouteRequest, pod: str, now: float) -> None:
         """Take the prompt for present there."""
@@ -236,6 +232,23 @@ class PrefixCost:
         self._turnover.forget(pod)
 
 
+def _first_of(costs: list[float], matched: list[int], rng: random.Random) -> int:
+    """Return the place of the candidate that `kvbench.policies.choice.cheapest` would return."""
+    least, place, alone = costs[0], 0, True
+    for at in range(1, len(costs)):
+        cost = costs[at]
+        if cost < least:
+            least, place, alone = cost, at, True
+        elif cost == least:
+            alone = False
+    if alone:
+        return place
+    tied = [at for at, cost in enumerate(costs) if cost == least]
+    most = max([matched[at] for at in tied])
+    tied = [at for at in tied if matched[at] == most]
+    return tied[0] if len(tied) == 1 else rng.choice(tied)
+
+
 class _Turnover:
     """How fast the pods' caches turn over, and which pods are new.
 
@@ -258,12 +271,16 @@ class _Turnover:
         `in_flight` are the requests of a pod, in the mean of all.
         """
         try:
-            sent = list(map(self._sent.__getitem__, pods))
+            sent = [self._sent[pod] for pod in pods]
         except KeyError:
             sent = self._meet(pods, now)
-        scale = _ASKED_AGAIN * (len(sent) / sum(sent, 0.0)) ** 2
+        total, fewest = 0.0, sent[0]
+        for one in sent:
+            total += one
+            fewest = min(fewest, one)
+        scale = _ASKED_AGAIN * len(sent) * len(sent) / (total * total)
         beside = _SLOWED * in_flight * scale
-        least = beside * min(sent) ** 2
+        least = beside * fewest * fewest
         weights = [(scale + beside) * one * one - least for one in sent]
         if self._born:
             self._born = {pod: born for pod, born in self._born.items() if now - born < _WARM_S}

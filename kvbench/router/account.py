@@ -136,7 +136,9 @@ class Account:
         size, ledger = request.hash_tokens, self._ledger
         names = [pod.name for pod in pods] if ledger.streams or self._shadows else []
         held = self._index.again(request.hashes, size, names) if size else {}
-        chosen = next(pod for pod in pods if pod.name == decision.pod)
+        for chosen in pods:  # compiled to a loop, which `next` of a generator is not
+            if chosen.name == decision.pod:
+                break
         record = self._open[id(decision)] = Record(
             request.id,
             self._utc(),

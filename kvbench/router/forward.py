@@ -32,7 +32,6 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 from http import HTTPStatus
-from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from kvbench.policies.decision import Outcome
@@ -63,7 +62,6 @@ _ELSEWHERE: Final = frozenset({
     HTTPStatus.TOO_MANY_REQUESTS.value, HTTPStatus.SERVICE_UNAVAILABLE.value, _LOOP,
 })  # fmt: skip
 _NEVER: Final = math.inf
-_STATE: Final = attrgetter("state")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +161,7 @@ class Forwarding:
         if self._tried:
             fleet.meters.retries.add(self._tried[-1])
         fleet.settle(now)
-        states = list(map(_STATE, pods))
+        states = [pod.state for pod in pods]
         if self._prompt is None:
             decision = self._policy.choose(request, states, now)
         else:

@@ -279,3 +279,25 @@ def test_more_load_never_makes_a_pod_more_attractive(loads, chosen):
         costs = {c.pod: c.cost for c in policy.choose(request(*LONG), pods, 0.0).candidates}
 
         assert costs[before.pod] <= costs[loser.name]
+
+
+LOADS = st.lists(
+    st.tuples(st.integers(0, 3), st.sampled_from([0, 100, 5000])), min_size=1, max_size=6
+)
+
+
+@given(LOADS, st.integers(0, 2**32))
+def test_the_cheapest_is_chosen_and_of_several_the_best_matched(loads, seed):
+    """What a candidate costs is what its terms add up to."""
+    policy = PrefixCost(rng(seed))
+    pods = [PodState(f"p{at}", *load) for at, load in enumerate(loads)]
+    policy.placed(request(1, 2), "p0", 0.0)
+
+    decision = policy.choose(request(1, 2), pods, 0.0)
+
+    ranks = {one.pod: (one.cost, -one.matched_tokens) for one in decision.candidates}
+    assert ranks[decision.pod] == min(ranks.values())
+    parts = ("prefill_s", "beside_s", "others_s", "rent_s")
+    for one in decision.candidates:
+        assert one.cost == pytest.approx(sum(one.terms[part] for part in parts))
+    assert decision.chosen == next(one for one in decision.candidates if one.pod == decision.pod)
