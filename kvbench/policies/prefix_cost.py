@@ -31,12 +31,11 @@ cost more (`newness`), ten times as much at first, then in inverse proportion to
 newer than others only: pods whose caches are emptied together have none of it.
 
 That is what this request costs. A copy of its beginning serves later ones too. So a request that
-stays with the cheapest pod though another has fewer requests in flight pays *rent*: what they cost
-it there beyond what they would elsewhere, which is beside + ½ prefill · (its uncached tokens) for
-each. When half the rent that was paid for a beginning makes the pods that hold it dearer than the
-pod with the fewest in flight, it has paid for a copy, and the request that makes it goes where that
-is cheapest (`kvbench.policies.rent`). Half, for a copy takes room as long as it is asked for. So a
-pod that alone holds what everybody asks for is not kept busier than the others for long.
+stays with the cheapest pod though others have fewer requests in flight pays *rent*: to each of
+them, what it would have saved there with a copy, which is beside + ½ prefill · (its uncached
+tokens) for each request fewer. What was paid to a pod for a beginning makes that pod cheaper; when
+it makes up for what a copy costs, the request that comes then makes it (`kvbench.policies.rent`).
+So a pod that alone holds what everybody asks for is not kept busier than the others for long.
 
 One figure weighs cache against load, in one unit, so nothing needs a threshold: a hot prefix spills
 to a second pod exactly when that is cheaper than staying with the first; a prompt that nobody knows
@@ -67,7 +66,6 @@ if TYPE_CHECKING:
 # Played in virtual time, half to twice these values do about as well.
 _SLOWED: Final = 0.5
 _ASKED_AGAIN: Final = 0.5
-_RENT: Final = 0.5
 _HORIZON: Final = 2.0**17  # tokens per pod that "of late" is: about what a cache holds
 _WARM_S: Final = 30.0
 _COLDEST: Final = 0.1  # a new pod's age, as a share of that, is at least this
@@ -86,8 +84,7 @@ class _Table(msgspec.Struct):
         prompt_tokens: Tokens of the prompt.
         a_token: Seconds of prefill.
         a_request: Seconds beside a request.
-        held: Tokens cached where rent was paid.
-        rent: Half of what was paid, seconds; 0 unless that makes the request go elsewhere.
+        rents: What was paid to each for a copy, seconds; empty where nobody has to pay.
     """
 
     pods: list[str]
@@ -98,8 +95,7 @@ class _Table(msgspec.Struct):
     prompt_tokens: int
     a_token: float
     a_request: float
-    held: int = 0
-    rent: float = 0.0
+    rents: list[float] = []
 
     def costs(self) -> list[float]:
         """Return what each pod costs, in seconds, but for rent."""
@@ -127,7 +123,7 @@ class _Table(msgspec.Struct):
             "prefill_s": self.a_token * (self.waiting[at] + uncached),
             "beside_s": self.a_request * in_flight,
             "others_s": self.a_token * uncached * (_SLOWED * in_flight + self.weights[at]),
-            "rent_s": self.rent if self.matched[at] >= self.held else 0.0,
+            "rent_s": -self.rents[at] if self.rents else 0.0,
             "weight": self.weights[at],
             "waiting_tokens": float(self.waiting[at]),
             "in_flight": float(in_flight),
@@ -169,9 +165,8 @@ class PrefixCost:
         )
         costs = table.costs()
         place = _first_of(costs, matched, self._rng)
-        fewest = min(in_flight)
-        if matched[place] and in_flight[place] > fewest:
-            place = self._rent(request, table, costs, place, in_flight.index(fewest))
+        if matched[place] and in_flight[place] > min(in_flight):
+            place = self._rent(request, table, costs, place)
         pod, hit = names[place], matched[place]
         uncached = request.prompt_tokens - hit
         self._turnover.chosen(request, pod, uncached)
@@ -184,28 +179,33 @@ class PrefixCost:
             table.a_token * (table.waiting[place] + uncached),
         )
 
-    def _rent(
-        self, request: RouteRequest, table: _Table, costs: list[float], home: int, idlest: int
-    ) -> int:
-        """Have a request pay for staying at `home` though `idlest` has fewer in flight.
+    def _rent(self, request: RouteRequest, table: _Table, costs: list[float], home: int) -> int:
+        """Have a request pay for staying at `home` though others have fewer in flight.
 
         Returns:
-            Where it goes: there, or where a copy is cheapest, if enough has been paid for one.
+            Where it goes: there, or where that pays for a copy.
         """
-        matched, blocks, turns = table.matched, request.blocks, self._turnover.turns
-        held = matched[home]
+        pods, matched, in_flight = table.pods, table.matched, table.in_flight
+        held, busy, turns = matched[home], in_flight[home], self._turnover.turns
         last = max(held // request.block_tokens, 1) - 1
-        if matched[idlest] >= held or last >= len(blocks):
+        if last >= len(request.blocks):
             return home
+        prefix = request.blocks[last]
+        paid = self._rents.paid(prefix, turns)
         own = table.a_request + table.a_token * _SLOWED * (table.prompt_tokens - held)
-        paid = self._rents.paid(blocks[last], turns)
-        paid += own * (table.in_flight[home] - table.in_flight[idlest])
-        if costs[home] + _RENT * paid < costs[idlest]:
-            self._rents.pay(blocks[last], paid, turns)
-            return home
-        self._rents.bought(blocks[last])
-        table.held, table.rent = held, _RENT * paid
-        return _first_of([one.cost for one in table()], matched, self._rng)
+        place, least = home, costs[home]
+        rents = table.rents = [0.0] * len(pods)
+        for at, pod in enumerate(pods):
+            if in_flight[at] < busy and matched[at] < held:
+                rents[at] = paid.get(pod, 0.0)
+                paid[pod] = rents[at] + own * (busy - in_flight[at])
+                if costs[at] - rents[at] < least:
+                    place, least = at, costs[at] - rents[at]
+        if place == home:
+            self._rents.pay(prefix, paid, turns)
+        else:
+            self._rents.bought(prefix)
+        return place
 
     def placed(self, request: RouteRequest, pod: str, now: float) -> None:
         """Take the prompt for present there."""

@@ -6,9 +6,12 @@ have the copy too. Nobody knows how many will, and that need not be known: who r
 add up to the price, and buys then, pays at most twice what he had to (ski rental: Karlin, Manasse,
 Rudolph and Sleator, "Competitive snoopy caching").
 
-Rents are added up for each beginning, by the key of its last block. They fade, for a copy does not
-stay for ever and takes the room of others: by a factor e for each quarter of a turn of the caches.
-A beginning that was copied starts anew. Those of which rent was paid last are remembered.
+Rents are added up for each beginning, by the key of its last block, and for each pod on which a
+copy would have saved them. Not over all pods: of several that are even in the long run one is the
+less busy at every moment, and a copy on one of them saves only what is paid while that one is.
+They fade, for a copy does not stay for ever and takes the room of others: by a factor e for each
+quarter of a turn of the caches. A beginning that was copied starts anew. Those of which rent was
+paid last are remembered.
 """
 
 from __future__ import annotations
@@ -24,15 +27,19 @@ class Rents:
     """What was paid for each beginning: prefixes are keys of blocks, turns those of the caches."""
 
     def __init__(self) -> None:
-        self._paid: dict[int, tuple[float, float]] = {}  # seconds, and at which turn; latest last
+        # Seconds by pod, and at which turn; latest last.
+        self._paid: dict[int, tuple[dict[str, float], float]] = {}
 
-    def paid(self, prefix: int, turns: float) -> float:
-        """Return what was paid for a prefix, in seconds, now that caches have turned so often."""
+    def paid(self, prefix: int, turns: float) -> dict[str, float]:
+        """Return what was paid for a prefix by pod, in seconds, after so many turns of caches."""
         paid = self._paid.get(prefix)
-        return paid[0] * math.exp(_FADE * (paid[1] - turns)) if paid else 0.0
+        if paid is None:
+            return {}
+        left = math.exp(_FADE * (paid[1] - turns))
+        return {pod: seconds * left for pod, seconds in paid[0].items()}
 
-    def pay(self, prefix: int, seconds: float, turns: float) -> None:
-        """Take note that so much has been paid for a prefix, all in all."""
+    def pay(self, prefix: int, seconds: dict[str, float], turns: float) -> None:
+        """Take note that so much has been paid for a prefix by pod, all in all."""
         self._paid.pop(prefix, None)
         self._paid[prefix] = (seconds, turns)
         if len(self._paid) > _MOST:

@@ -51,7 +51,7 @@ def test_a_hot_prefix_spills_exactly_when_that_is_cheaper(waiting, in_flight, ex
 
 
 def test_a_hot_prefix_gets_a_second_copy_when_staying_has_cost_as_much():
-    """For each of the 8 more beside it half of 1 ms + ½ · 0.1 ms · 10 uncached tokens counts."""
+    """Each of the 8 more beside it costs 1 ms + ½ · 0.1 ms · 10 uncached tokens more at home."""
     policy = warm("home", *LONG)
     pods = [PodState("home", 16), PodState("cold", 8)]
     stayed = []
@@ -59,13 +59,30 @@ def test_a_hot_prefix_gets_a_second_copy_when_staying_has_cost_as_much():
         stayed.append(decision)
 
     home, cold = stayed[0].candidates
-    assert len(stayed) == int((cold.cost - home.cost) / (8 * 0.00075))
+    assert len(stayed) == int((cold.cost - home.cost) / (8 * 0.0015)) + 1
     assert decision.chosen == min(decision.candidates, key=lambda one: one.cost)
     paid = [one.terms["rent_s"] for one in decision.candidates]
-    assert paid == [pytest.approx(8 * 0.00075 * (len(stayed) + 1)), 0.0]
-    assert decision.candidates[0].cost == pytest.approx(home.cost + paid[0])
-    assert all(one.terms["rent_s"] == 0.0 for one in stayed[-1].candidates)
+    assert paid == [0.0, pytest.approx(-8 * 0.0015 * len(stayed))]
+    assert decision.candidates[1].cost == pytest.approx(cold.cost + paid[1])
+    assert all(one.terms["rent_s"] == 0.0 for one in stayed[0].candidates)
     assert policy.choose(request(*LONG), pods, 0.0).pod == "home", "the next is paid for again"
+
+
+def test_a_pod_that_is_seldom_less_busy_is_seldom_paid_for_a_copy():
+    """Pods that are even in the long run take turns: a copy on one would save its turns only."""
+    one = PodState("one", 8)
+    two, three = PodState("two", 16), PodState("three", 16)
+    turns, alone = warm("home", *LONG, others="one"), warm("home", *LONG, others="one")
+    asked = {"turns": 0, "alone": 0}
+    home = PodState("home", 16)
+    for policy, name in ((turns, "turns"), (alone, "alone")):
+        pods = [home, one, two, three]
+        while policy.choose(request(*LONG), pods, 0.0).pod == "home":
+            asked[name] += 1
+            if name == "turns":  # another one is less busy the next time
+                pods = [home, *(PodState(pod.name, 24 - pod.in_flight) for pod in pods[1:3]), three]
+
+    assert asked["turns"] == pytest.approx(2 * asked["alone"], abs=2)
 
 
 @pytest.mark.parametrize("in_flight", [4, 8])
