@@ -115,6 +115,7 @@ class Generation:
         self._trouble = trouble
         self._on_end = on_end
         self._open = len(sequences)
+        self._groups: dict[int, tuple[int, int]] = {}  # ended, longest
         self._sent = 0  # tokens, of all sequences
         self._first_cached: int | None = None
         self._held: list[bytes] | None = None  # what waits while the stream stalls
@@ -235,9 +236,11 @@ class Generation:
         """Note the end of one sequence, and of the request with the last."""
         self._pod.metrics.finished(sequence.request.id, sequence.reason or "stop")
         self._open -= 1
-        siblings = [item for item in self._sequences if item.group == sequence.group]
-        if all(item.reason is not None for item in siblings):
-            self._pod.metrics.answered(self._ask.n, max(item.tokens for item in siblings))
+        ended, longest = self._groups.get(sequence.group, (0, 0))
+        ended, longest = ended + 1, max(longest, sequence.tokens)
+        self._groups[sequence.group] = ended, longest
+        if ended == self._ask.n:
+            self._pod.metrics.answered(self._ask.n, longest)
         if self._open == 0:
             self._finish()
 

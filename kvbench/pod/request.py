@@ -29,7 +29,11 @@ from kvbench.pod.errors import (
 MAX_N = 16384
 """Answers to one prompt, as vLLM allows them by default."""
 
+MAX_PROMPTS = 1024
+"""Prompts of one request, as vLLM allows them by default."""
+
 TokenId = Annotated[int, Field(ge=0)]
+Prompts = list[TokenId] | list[list[TokenId]] | str | list[str]
 Int64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 
 
@@ -110,7 +114,7 @@ class _Chat(_Sampling):
 class _Completion(_Sampling):
     """The body of /v1/completions."""
 
-    prompt: list[TokenId] | list[list[TokenId]] | str | list[str] | None = None
+    prompt: Prompts | None = None
     echo: bool | None = False
     max_tokens: int | None = 16
     n: int = 1
@@ -304,8 +308,7 @@ def parse_completion(value: object) -> Ask:
     _check_before(value)
     if isinstance(value, dict) and (value.get("prompt") is None or value["prompt"] == ""):
         raise _no_prompt()
-    body = validate(_Completion, value)
-    prompt = body.prompt
+    body, prompt = _validate_completion(value)
     if prompt is None:
         raise _no_prompt()
     if not prompt:
@@ -318,7 +321,22 @@ def parse_completion(value: object) -> Ask:
     prompts = [prompt] if isinstance(prompt, str) or isinstance(prompt[0], int) else prompt
     if not all(prompts):
         raise ApiError("The decoder prompt cannot be empty")
+    if len(prompts) * body.n > MAX_N:
+        sentence = f"more than {MAX_N} answers to one request are not simulated"
+        raise ApiError(f"{sentence}, got {len(prompts)} prompts with n={body.n}.", param="n")
     return _ask(body, prompts, body.n, None, echo=bool(body.echo))  # type: ignore[arg-type]  # a list of one kind, as validated
+
+
+def _validate_completion(value: object) -> tuple[_Completion, Prompts | None]:
+    """Return a body of a completion, validated, and its prompts.
+
+    Token ids are looked at here: pydantic tries all that a prompt can be, and takes a second for a
+    million of them.
+    """
+    if isinstance(value, dict) and isinstance(ids := value.get("prompt"), list) and _are_ids(ids):
+        return validate(_Completion, {**value, "prompt": ids[:1]}), ids
+    body = validate(_Completion, value)
+    return body, body.prompt
 
 
 def parse_tokenize(value: object, model: str) -> Tokenize:
@@ -364,6 +382,14 @@ def _check_before(value: object) -> None:
     """Refuse what vLLM refuses before it looks at types."""
     if not isinstance(value, dict):
         return
+    prompts = value.get("prompt")
+    if isinstance(prompts, list) and len(prompts) > MAX_PROMPTS and not isinstance(prompts[0], int):
+        raise ApiError(
+            f"prompt list length {len(prompts)} exceeds the maximum allowed count of {MAX_PROMPTS}."
+            " To increase this limit, set the VLLM_MAX_COMPLETION_PROMPTS environment variable. "
+            "(parameter=prompt)",
+            param="prompt",
+        )
     if value.get("stream_options") and not value.get("stream"):
         sentence = "Stream options can only be defined when `stream=True`."
         raise ApiError(f"{sentence} (parameter=stream_options)", param="stream_options")
@@ -371,6 +397,11 @@ def _check_before(value: object) -> None:
     if salt is not None and (not isinstance(salt, str) or not salt):
         sentence = "Parameter 'cache_salt' must be a non-empty string if provided."
         raise ApiError(f"{sentence} (parameter=cache_salt)", param="cache_salt")
+
+
+def _are_ids(values: list[object]) -> bool:
+    """Return whether these are token ids, at least one."""
+    return bool(values) and all(type(value) is int and value >= 0 for value in values)
 
 
 def _check_sampling(body: _Sampling, n: int, max_tokens: int | None) -> None:

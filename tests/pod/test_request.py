@@ -91,3 +91,26 @@ def test_what_is_not_simulated_is_refused(fields: dict):
     """Rather than pretended."""
     with pytest.raises(ApiError):
         parse_chat(CHAT | fields, "m")
+
+
+def test_a_request_has_no_more_prompts_than_vllm_takes():
+    """Whatever they are; token ids are one prompt, however many."""
+    for prompts in (["hi"] * 1025, [[1]] * 1025, [None] * 1025):
+        with pytest.raises(ApiError, match="prompt list length 1025 exceeds the maximum allowed"):
+            parse_completion({"prompt": prompts})
+    assert len(parse_completion({"prompt": ["hi"] * 1024}).prompts) == 1024
+    assert len(parse_completion({"prompt": [1] * 5000}).prompts[0]) == 5000
+
+
+def test_answers_to_all_prompts_together_are_bounded():
+    """The engine itself bounds them for each prompt alone."""
+    assert parse_completion({"prompt": ["a"] * 1024, "n": 16}).n == 16
+    with pytest.raises(ApiError, match="got 1024 prompts with n=17"):
+        parse_completion({"prompt": ["a"] * 1024, "n": 17})
+
+
+@pytest.mark.parametrize("wrong", [[1, -1], [1, 2.5], [1, None], [1, [2]]])
+def test_token_ids_that_are_none_are_found_in_their_place(wrong: list):
+    """As they are where there is nothing else wrong."""
+    with pytest.raises(ApiError, match=r"validation errors?:\n.*'loc': 'body.prompt"):
+        parse_completion({"prompt": wrong})
