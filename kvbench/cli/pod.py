@@ -37,6 +37,9 @@ def pod(
     enable_prompt_tokens_details: bool = typer.Option(
         True, help="Whether usage tells how many prompt tokens were cached."
     ),
+    enable_auto_tool_choice: bool = typer.Option(
+        False, "--enable-auto-tool-choice", help="Take chats with tools; none is ever called."
+    ),
     kv_events_config: Annotated[
         str | None, typer.Option(help="Where KV events go: vLLM's JSON.")
     ] = None,
@@ -101,6 +104,7 @@ def pod(
         engine=fitted(engine),
         time=hardware.time.faster(1 / time_scale if time_scale else float("inf")),
         tells_cached=enable_prompt_tokens_details,
+        takes_tools=enable_auto_tool_choice,
         dev_mode=dev_mode,
         seed=seed,
         request_s=hardware.request_s * time_scale,

@@ -84,11 +84,13 @@ def encode_conversation(
     """
     ends = conversation.add_generation_prompt
     try:
-        text = tokenizer.render_chat(conversation.messages, add_generation_prompt=ends)
+        text = tokenizer.render_chat(
+            conversation.messages, add_generation_prompt=ends, tools=conversation.tools
+        )
     except InputError as error:
         raise ApiError(error.message) from None
     if conversation.continue_final_message:
-        final = conversation.messages[-1]["content"].strip()
+        final = str(conversation.messages[-1]["content"]).strip()
         text = text[: text.rindex(final) + len(final)] if final in text else text
     return encode_text(text, tokenizer, limit, special=False)
 

@@ -5,7 +5,8 @@ that change nothing in a simulation (temperature, penalties, …) are read as fa
 values of theirs; others are passed over, as vLLM passes over what it does not know.
 
 Refuses what a real engine could do and this one would have to pretend: log probabilities, beam
-search, structured output, tools, images.
+search, structured output, images. Tools are laid out in the prompt, if the pod is told to take
+them, and never called.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, TypeVar
 
+import msgspec
 from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
 
 from kvbench.pod.errors import (
@@ -25,6 +27,7 @@ from kvbench.pod.errors import (
     not_json,
     unsupported_media_type,
 )
+from kvbench.text import conversation as text
 
 MAX_N = 16384
 """Answers to one prompt, as vLLM allows them by default."""
@@ -49,28 +52,49 @@ class Message(BaseModel):
 
     role: str
     content: str | list[dict[str, object]] | None = None
+    tool_calls: list[dict[str, object]] | None = None
+    tool_call_id: str | None = None
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+    name: str | None = None
 
-    def plain(self, model: str) -> dict[str, str]:
-        """Return role and text, as the chat template gets them.
+    def seen(self, model: str) -> dict[str, object]:
+        """Return the message as the chat template gets it.
 
         Raises:
-            ApiError: A part of the content is no text.
+            ApiError: A part of the content is no text, or a call is none.
+        """
+        told = {"role": self.role, "content": self._text(model)}
+        names = ("tool_calls", "tool_call_id", "reasoning", "reasoning_content", "name")
+        beside = {name: one for name in names if (one := getattr(self, name)) is not None}
+        if not beside and self.role not in {"system", "tool"}:
+            return dict(told)
+        try:
+            return msgspec.convert({**told, **beside}, text.Message).seen(parts=False)
+        except (ValueError, RecursionError) as error:
+            raise ApiError(str(error)) from None
+
+    def _text(self, model: str) -> str:
+        """Return the content as one text.
+
+        Raises:
+            ApiError: A part of it is no text.
         """
         if self.content is None and "content" in self.model_fields_set and self.role == "user":
             place = ("body", "messages", "content")
             message = "Input should be a valid string"
             raise invalid([{"type": "string_type", "loc": place, "msg": message, "input": None}])
         if self.content is None or isinstance(self.content, str):
-            return {"role": self.role, "content": self.content or ""}
+            return self.content or ""
         texts: list[str] = []
         for part in self.content:
-            text = part.get("text")
+            said = part.get("text")
             if part.get("type") in {"image_url", "input_audio", "video_url", "audio_url"}:
                 raise ApiError(f"{model} is not a multimodal model")
-            if not isinstance(text, str):
+            if not isinstance(said, str):
                 raise ApiError(f"Unknown part type: {part.get('type')}")
-            texts.append(text)
-        return {"role": self.role, "content": "\n".join(texts)}
+            texts.append(said)
+        return "\n".join(filter(None, texts))
 
 
 class _Sampling(BaseModel):
@@ -136,6 +160,7 @@ class _TokenizeChat(BaseModel):
 
     model: str | None = None
     messages: list[Message]
+    tools: list[dict[str, object]] | None = None
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     return_token_strs: bool | None = False
@@ -162,11 +187,12 @@ class DetokenizeBody(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """Messages, and how the template is to end them."""
+    """Messages and tools as the template gets them, and how it is to end."""
 
-    messages: list[dict[str, str]]
+    messages: list[dict[str, object]]
     add_generation_prompt: bool = True
     continue_final_message: bool = False
+    tools: list[dict[str, object]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,12 +293,13 @@ def validate(model: type[M], value: object) -> M:
         raise invalid([{**item, "loc": ("body", *item["loc"])} for item in findings]) from None
 
 
-def parse_chat(value: object, model: str) -> Ask:
+def parse_chat(value: object, model: str, *, takes_tools: bool = False) -> Ask:
     """Return what a chat body asks for.
 
     Args:
         value: The body's JSON.
         model: The served model's name, for messages.
+        takes_tools: Whether tools may be called (`--enable-auto-tool-choice`).
 
     Raises:
         ApiError: It is refused.
@@ -284,17 +311,17 @@ def parse_chat(value: object, model: str) -> Ask:
             "Cannot apply chat template to an empty conversation. Provide at least one message."
         )
     _check_ending(body.add_generation_prompt, body.continue_final_message)
-    if body.tools and body.tool_choice != "none":
+    if body.tools == []:
+        sentence = "`tools` must not be an empty array. "
+        sentence += "Either provide at least one tool or omit the field entirely."
+        raise ApiError(f"{sentence} (parameter=tools)", param="tools")
+    if body.tools and body.tool_choice != "none" and not takes_tools:
         raise ApiError(
             '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
         )
     if body.logprobs:
         raise ApiError("logprobs are not simulated", param="logprobs")
-    conversation = Conversation(
-        [message.plain(model) for message in body.messages],
-        body.add_generation_prompt,
-        body.continue_final_message,
-    )
+    conversation = _conversation(body, model)
     wanted = body.max_completion_tokens
     return _ask(body, conversation, body.n or (1 if body.n is None else 0), wanted, echo=False)
 
@@ -354,13 +381,27 @@ def parse_tokenize(value: object, model: str) -> Tokenize:
     if isinstance(body, _TokenizeText):
         return Tokenize(body.model, None, body.prompt, body.add_special_tokens, strings)
     _check_ending(body.add_generation_prompt, body.continue_final_message)
-    conversation = Conversation(
-        [message.plain(model) for message in body.messages],
-        body.add_generation_prompt,
-        body.continue_final_message,
-    )
+    conversation = _conversation(body, model)
     return Tokenize(
         body.model, conversation, "", add_special_tokens=False, return_token_strs=strings
+    )
+
+
+def _conversation(body: _Chat | _TokenizeChat, model: str) -> Conversation:
+    """Return what the template gets.
+
+    Raises:
+        ApiError: A message or a tool is none.
+    """
+    try:
+        tools = msgspec.convert(body.tools, list[text.Tool] | None)
+    except msgspec.ValidationError as error:
+        raise ApiError(str(error), param="tools") from None
+    return Conversation(
+        [message.seen(model) for message in body.messages],
+        body.add_generation_prompt,
+        body.continue_final_message,
+        text.tools_seen(tools),
     )
 
 

@@ -61,6 +61,8 @@ class PodConfig:
         engine: Its engine's settings.
         time: How long its steps take.
         tells_cached: Whether usage tells cached tokens (`--enable-prompt-tokens-details`).
+        takes_tools: Whether chats may have tools that the model may call
+            (`--enable-auto-tool-choice`).
         dev_mode: Whether the cache can be reset and faults be set over HTTP.
         seed: Of what it says, and of faults.
         request_s: What a request costs before the engine sees it, seconds.
@@ -73,6 +75,7 @@ class PodConfig:
     engine: EngineConfig
     time: TimeModel
     tells_cached: bool = True
+    takes_tools: bool = False
     dev_mode: bool = False
     seed: int = 0
     request_s: float = 0.0
@@ -260,7 +263,12 @@ class Pod:
         value = self._body(exchange)
         chat = exchange.request.path == "/v1/chat/completions"
         served = self.config.model
-        ask = request.parse_chat(value, served) if chat else request.parse_completion(value)
+        tools = self.config.takes_tools
+        ask = (
+            request.parse_chat(value, served, takes_tools=tools)
+            if chat
+            else request.parse_completion(value)
+        )
         self._check_model(ask.model)
 
         def tokenized() -> list[list[int]]:

@@ -42,6 +42,7 @@ class RouteRequest(msgspec.Struct, frozen=True, gc=False):
         hashes: Where the prompt's token ids are known, the hashes of those of its blocks that an
             engine might reuse, from the start (`kvbench.kvcache.blocks`); else empty.
         hash_tokens: Tokens in each of those blocks; 0 where there are none.
+        form: How its tokens were made: counts of prompts of one form say nothing of another's.
     """
 
     id: str
@@ -52,6 +53,7 @@ class RouteRequest(msgspec.Struct, frozen=True, gc=False):
     session: str | None = None
     hashes: Sequence[int] = ()
     hash_tokens: int = 0
+    form: str = ""
 
 
 @dataclass(slots=True)

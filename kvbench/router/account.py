@@ -273,5 +273,5 @@ class Account:
     def _count(self, request: RouteRequest, theirs: int) -> None:
         """Compare our count of the prompt with the pod's."""
         model = self._tokens.models.get(request.model)
-        if model is not None and not model.count(request.prompt_tokens, theirs):
+        if model is not None and not model.count(request.prompt_tokens, theirs, request.form):
             self._meters.miscounted.add(request.model)

@@ -222,6 +222,7 @@ class Fleet:
             session=session or reading.prompt.session,
             hashes=exact.hashes,
             hash_tokens=size,
+            form=reading.form,
         )
 
     def _block_size(self, model: str) -> int:

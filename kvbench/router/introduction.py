@@ -1,7 +1,8 @@
 """What is asked of a pod once, when it is met: how its tokens are made, how large its cache is.
 
 Its tokenizer is read from this machine, and two probes of the pod's own `/tokenize` say whether it
-is the same; a pod that does not serve that path is believed until its counts differ. That is asked
+is the same, two more whether it lays out tools as we do, and how it hands contents to its template;
+a pod that does not serve that path is believed until its counts differ. That is asked
 of pods that tell of their caches, for only with those exact tokens are of use.
 
 How large a pod's cache is, policies would have to learn, and shadow policies have virtual pods of
@@ -18,7 +19,15 @@ import msgspec
 
 from kvbench.metrics.exposition import cache_tokens
 from kvbench.router.fetch import fetch
-from kvbench.text.agreement import PROBE_CHAT, PROBE_TEXT, chat_difference, text_difference
+from kvbench.text.agreement import (
+    PROBE_CALLS,
+    PROBE_CHAT,
+    PROBE_PARTS,
+    PROBE_TEXT,
+    PROBE_TOOLS,
+    chat_difference,
+    text_difference,
+)
 
 if TYPE_CHECKING:
     from kvbench.router.fleet import Fleet
@@ -39,6 +48,8 @@ async def introduce(fleet: Fleet, pod: Pod, models: dict[str, Entry], timeout_s:
             difference = await _difference(fleet, pod, model, timeout_s)
             if difference is not None:
                 model.distrust(difference)
+            elif model.tokenizer.has_chat_template:
+                await _meet(fleet, pod, model, timeout_s)
     answer = await fetch(fleet.pools[pod.name], pod.address, "GET", "/metrics", timeout_s)
     if answer.status == HTTPStatus.OK and pod.name in fleet.membership.pods:
         fleet.sized(pod.name, cache_tokens(answer.body))
@@ -51,16 +62,32 @@ async def _difference(fleet: Fleet, pod: Pod, model: ModelTokens, timeout_s: flo
     for question, compare in ((text, text_difference), (chat, chat_difference)):
         if question is chat and not model.tokenizer.has_chat_template:
             continue
-        body = msgspec.json.encode(question)
-        pool = fleet.pools[pod.name]
-        answer = await fetch(pool, pod.address, "POST", "/tokenize", timeout_s, body=body)
-        if answer.status != HTTPStatus.OK:
-            continue
-        try:
-            theirs = msgspec.json.decode(answer.body, type=_Tokens).tokens
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        theirs = await _tokens(fleet, pod, msgspec.json.encode(question), timeout_s)
+        if theirs is None:
             continue
         difference = compare(model.tokenizer, theirs)
         if difference is not None:
             return difference
     return None
+
+
+async def _meet(fleet: Fleet, pod: Pod, model: ModelTokens, timeout_s: float) -> None:
+    """Have a model shown how a pod lays out tools, and contents of several parts."""
+    for messages, tools in ((PROBE_PARTS, None), (PROBE_CALLS, PROBE_TOOLS)):
+        body = msgspec.json.encode({"model": model.name, "messages": messages, "tools": tools})
+        theirs = await _tokens(fleet, pod, body, timeout_s)
+        if theirs is not None:
+            model.met(body, theirs)
+
+
+async def _tokens(fleet: Fleet, pod: Pod, body: bytes, timeout_s: float) -> list[int] | None:
+    """Return what a pod's `/tokenize` makes of a body; None: it does not say."""
+    answer = await fetch(
+        fleet.pools[pod.name], pod.address, "POST", "/tokenize", timeout_s, body=body
+    )
+    if answer.status != HTTPStatus.OK:
+        return None
+    try:
+        return msgspec.json.decode(answer.body, type=_Tokens).tokens
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None

@@ -7,22 +7,25 @@ hashed (`PrefixStore`, `ChainStore`).
 Rules:
 
 - Exact or not at all. A body with anything in it that the template might see and this module cannot
-  lay out (tools, pictures, template arguments, a developer, …) has no tokens here, and is routed by
-  estimate. So is one that asks for the probabilities of its prompt, all of which is then computed,
-  and what is so large that it would hold up the others.
+  lay out (pictures, documents, a developer, …) has no tokens here, and is routed by estimate; what
+  of messages and tools a template sees says `kvbench.text.conversation`. So is one that asks for
+  the probabilities of its prompt, all of which is then computed, and what is so large that it would
+  hold up the others.
 - A model whose tokens turn out to be others than the pod's is given up, with the first difference
   in words: when a pod's `/tokenize` says so in the beginning, or when more than two requests, and
-  more than one in a hundred, were counted differently by the pod that served them.
+  more than one in a hundred, were counted differently by the pod that served them. Prompts of
+  another form than the plain one (`FORMS`) are given up alone.
 - A LoRA adapter is tokenised as its base model, and its name is part of its blocks.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from array import array
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import msgspec
 import xxhash
@@ -31,6 +34,7 @@ from kvbench.errors import InputError
 from kvbench.kvcache.blocks import PromptKeys
 from kvbench.kvcache.chains import ChainStore
 from kvbench.router.keys import Prompt
+from kvbench.text.conversation import Message, Tool, tools_seen
 from kvbench.text.prefix_store import PrefixStore, Tokens
 from kvbench.text.tokenizer import Tokenizer
 
@@ -47,42 +51,12 @@ _MOST_BYTES = 4 * 2**20  # of a body: a million tokens
 _MOST_MESSAGES = 2000  # laying them out takes five milliseconds
 _MOST_MISCOUNTED = 2
 _MISCOUNTED_SHARE = 0.01
-
-
-class _Part(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    type: Literal["text"]
-    text: str
-
-
-class _Message(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """A message of which everything is known that a template might print.
-
-    Other roles are not there: vLLM makes a developer a system, unless a template has one.
-    """
-
-    role: Literal["system", "user", "assistant"]
-    content: str | list[_Part]
-    name: None = None
-    tool_calls: None = None
-    function_call: None = None
-    refusal: None = None
-    audio: None = None
-    annotations: None = None
-    reasoning: None = None
-    reasoning_content: None = None
-
-    @property
-    def text(self) -> str:
-        """Its text, as a server makes one of several parts."""
-        content = self.content
-        return content if isinstance(content, str) else "\n".join(part.text for part in content)
-
-    @property
-    def parts(self) -> list[dict[str, str]]:
-        """Its parts, as a server makes one of a text."""
-        content = self.content
-        texts = [content] if isinstance(content, str) else [part.text for part in content]
-        return [{"type": "text", "text": text} for text in texts]
+FORMS: Final = {
+    "": "everything",
+    "parts": "chats with contents of several parts",
+    "tools": "chats with tools, thoughts or template arguments",
+}
+"""Forms of prompts: each is trusted apart, and none if the first is not."""
 
 
 class _Body(msgspec.Struct):
@@ -94,11 +68,8 @@ class _Body(msgspec.Struct):
     prompt_cache_key: str | None = None
     user: str | None = None
     cache_salt: str | None = None
-    tools: list[msgspec.Raw] | None = None
     documents: None = None
     chat_template: None = None
-    chat_template_kwargs: dict[str, msgspec.Raw] | None = None
-    reasoning_effort: None = None
     truncate_prompt_tokens: None = None
     prompt_embeds: None = None
     mm_processor_kwargs: None = None
@@ -107,7 +78,11 @@ class _Body(msgspec.Struct):
 
 
 class _Chat(_Body, kw_only=True):
-    messages: list[_Message]
+    messages: list[Message]
+    tools: list[Tool] | None = None
+    tool_choice: object = None
+    chat_template_kwargs: dict[str, object] | None = None
+    reasoning_effort: str | None = None
     add_generation_prompt: bool = True
     add_special_tokens: Literal[False] | None = None
     continue_final_message: Literal[False] | None = None
@@ -157,6 +132,27 @@ class Exact(msgspec.Struct, frozen=True, gc=False):
 
 
 @dataclass(slots=True)
+class Trust:
+    """Whether the tokens of prompts of one form are to be relied on.
+
+    Attributes:
+        trouble: Why not, None if they are.
+        checked: Requests whose tokens the pod has counted too.
+        miscounted: Of these, those where it counted others.
+    """
+
+    trouble: str | None = None
+    checked: int = 0
+    miscounted: int = 0
+
+    @property
+    def worn(self) -> bool:
+        """Whether too many were miscounted."""
+        many = self.miscounted > _MOST_MISCOUNTED
+        return many and self.miscounted > _MISCOUNTED_SHARE * self.checked
+
+
+@dataclass(slots=True)
 class ModelTokens:
     """A model's tokenizer, and what has been tokenised and hashed with it.
 
@@ -164,18 +160,17 @@ class ModelTokens:
         name: The model's name.
         tokenizer: Its tokenizer.
         lora: The adapter's name, None for a base model.
-        trouble: Why its tokens are not to be relied on, None if they are.
-        checked: Requests whose tokens the pod has counted too.
-        miscounted: Of these, those where it counted others.
+        trust: What is thought of the prompts of each form.
+        parts: Whether a template is handed contents as lists, by whether there are tools; where it
+            is not known, both must come out alike.
     """
 
     name: str
     tokenizer: Tokenizer
     store: PrefixStore
     lora: str | None = None
-    trouble: str | None = None
-    checked: int = 0
-    miscounted: int = 0
+    trust: dict[str, Trust] = field(default_factory=dict)
+    parts: dict[bool, bool] = field(default_factory=dict)
     _chains: dict[int, ChainStore] = field(default_factory=dict)
     _around: tuple[list[int], list[int]] | None = None
 
@@ -201,24 +196,54 @@ class ModelTokens:
             self._around = (full[: found[0]], full[found[0] + len(bare) :])
         return self._around
 
-    def count(self, ours: int, theirs: int) -> bool:
+    @property
+    def trouble(self) -> str | None:
+        """Why none of its tokens are to be relied on, None if some are."""
+        return self.of("").trouble
+
+    def of(self, form: str) -> Trust:
+        """Return what is thought of prompts of a form."""
+        return self.trust.setdefault(form, Trust())
+
+    def count(self, ours: int, theirs: int, form: str = "") -> bool:
         """Compare our count of a prompt with the pod's; return whether they agree."""
-        self.checked += 1
+        trust = self.of(form)
+        trust.checked += 1
         if ours == theirs:
             return True
-        self.miscounted += 1
-        many = self.miscounted > _MOST_MISCOUNTED
-        if many and self.miscounted > _MISCOUNTED_SHARE * self.checked and self.trouble is None:
+        trust.miscounted += 1
+        if trust.worn and trust.trouble is None:
             self.distrust(
                 f"the pod counted {theirs} prompt tokens where ours are {ours}: it has another "
-                "tokenizer or chat template"
+                "tokenizer or chat template",
+                form,
             )
         return False
 
-    def distrust(self, why: str) -> None:
-        """Rely on its tokens no more."""
-        self.trouble = why
-        logger.warning("%s is routed by estimate from now on: %s", self.name, why)
+    def met(self, probe: bytes, theirs: Sequence[int]) -> None:
+        """Learn from what a pod makes of a chat: how contents are handed over, or that it differs.
+
+        Args:
+            probe: The body of the chat.
+            theirs: Its token ids there.
+        """
+        chat = msgspec.json.decode(probe, type=_Chat)
+        tools = tools_seen(chat.tools)
+        made = dict[bool, list[int]]()
+        for parts in (False, True):
+            with contextlib.suppress(InputError):
+                made[parts] = self.tokenizer.encode(_render(self.tokenizer, chat, tools, parts))
+        fits = [parts for parts, ids in made.items() if ids == list(theirs)]
+        if len(fits) == 1:
+            self.parts[tools is not None] = fits[0]
+        elif not fits:
+            self.distrust("the pod makes other tokens of a probe", "tools" if tools else "parts")
+
+    def distrust(self, why: str, form: str = "") -> None:
+        """Rely on the tokens of prompts of a form no more; on none, if it is the plain one."""
+        self.of(form).trouble = why
+        which = f"{self.name} ({FORMS[form]})" if form else self.name
+        logger.warning("%s is routed by estimate from now on: %s", which, why)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +256,7 @@ class Reading:
         ids: Those ids.
         keys: What besides tokens decides what it shares.
         is_text: Whether it is a text, which gets special tokens around it.
+        form: Its form, one of `FORMS`.
         prompt: What else of the body matters for routing.
     """
 
@@ -240,6 +266,7 @@ class Reading:
     ids: Sequence[int]
     keys: PromptKeys
     is_text: bool = False
+    form: str = ""
 
     @property
     def characters(self) -> int:
@@ -321,9 +348,7 @@ class PromptTokens:
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
             return None
         known = self._model(parsed.model)
-        if known is None or known.trouble is not None:
-            return None
-        return None if parsed.tools or parsed.chat_template_kwargs else parsed
+        return None if known is None or known.trouble is not None else parsed
 
     def lay_out(self, body: Body) -> Reading | None:
         """Return a prompt laid out; None if the model's template refuses it."""
@@ -332,7 +357,7 @@ class PromptTokens:
             return None
         try:
             return _lay_out(model, body)
-        except (UnicodeError, InputError, OverflowError):
+        except (ValueError, InputError, OverflowError, RecursionError):
             return None
 
     def _model(self, name: str) -> ModelTokens | None:
@@ -354,12 +379,13 @@ def _lay_out(model: ModelTokens, body: Body) -> Reading | None:
     )
     keys = PromptKeys(body.cache_salt or None, model.lora)
     if isinstance(body, _Chat):
-        if len(body.messages) > _MOST_MESSAGES:
+        form = _form(body)
+        if len(body.messages) > _MOST_MESSAGES or model.of(form).trouble is not None:
             return None
-        text = _chat_text(model.tokenizer, body)
+        text = _chat_text(model, body)
         if text is None:
             return None
-        return Reading(prompt, model, model.store.lookup(text), (), keys)
+        return Reading(prompt, model, model.store.lookup(text), (), keys, form=form)
     if isinstance(body, _Generation):
         return Reading(prompt, model, None, array("I", body.token_ids), keys)
     if isinstance(body.prompt, str):
@@ -371,19 +397,67 @@ def _lay_out(model: ModelTokens, body: Body) -> Reading | None:
     return Reading(prompt, model, None, array("I", body.prompt), keys)
 
 
-def _chat_text(tokenizer: Tokenizer, body: _Chat) -> str | None:
-    """Return a chat's text; None if it depends on how contents are handed to the template.
+def _form(body: _Chat) -> str:
+    """Return the form of a chat, one of `FORMS`."""
+    if body.tools or body.chat_template_kwargs or body.reasoning_effort:
+        return "tools"
+    if not all(message.plain for message in body.messages):
+        return "tools"
+    return "" if all(isinstance(message.content, str) for message in body.messages) else "parts"
+
+
+def _chat_text(model: ModelTokens, body: _Chat) -> str | None:
+    """Return a chat's text; None if it depends on what is not known here.
 
     A server hands a template that may loop over parts a list of them, even where the client sent a
-    text. Whether it takes a template for such a one is not known here, so both must come out alike.
+    text. Unless a pod has shown whether it takes a template for such a one, both must come out
+    alike. So must a chat with tools of which none may be called, and one without: it may leave them
+    out.
     """
-    ends = body.add_generation_prompt
-    whole = [{"role": one.role, "content": one.text} for one in body.messages]
-    text = tokenizer.render_chat(whole, add_generation_prompt=ends)
-    if not tokenizer.reads_parts:
-        return text
-    parts = [{"role": one.role, "content": one.parts} for one in body.messages]
-    return text if tokenizer.render_chat(parts, add_generation_prompt=ends) == text else None
+    if body.tools == [] or not all(message.sound for message in body.messages):
+        return None
+    tools, found = tools_seen(body.tools), set[str]()
+    for given in [tools, None] if tools and body.tool_choice == "none" else [tools]:
+        known = model.parts.get(given is not None)
+        reads = model.tokenizer.template(tools=given is not None).reads_parts
+        both = (False, True) if reads else (False,)
+        for parts in both if known is None else (known,):
+            found.add(_render(model.tokenizer, body, given, parts))
+    return found.pop() if len(found) == 1 else None
+
+
+def _render(
+    tokenizer: Tokenizer,
+    body: _Chat,
+    tools: Sequence[Mapping[str, object]] | None,
+    parts: bool,
+) -> str:
+    """Return a chat's text with these tools, contents handed over as lists or not.
+
+    Raises:
+        InputError: The template refuses it.
+    """
+    return tokenizer.template(tools=tools is not None).render(
+        [message.seen(parts=parts) for message in body.messages],
+        add_generation_prompt=body.add_generation_prompt,
+        tools=tools,
+        arguments=_arguments(body),
+    )
+
+
+def _arguments(body: _Chat) -> dict[str, object]:
+    """Return what a server hands to the template of a request's own.
+
+    What a client leaves to it (null, "auto") it does not hand on. Who says how much to think is
+    taken to want thoughts.
+    """
+    asked = body.chat_template_kwargs or {}
+    told = {name: value for name, value in asked.items() if value not in (None, "auto")}
+    if body.reasoning_effort is not None:
+        told["reasoning_effort"] = body.reasoning_effort
+        if "enable_thinking" not in asked:
+            told["enable_thinking"] = body.reasoning_effort != "none"
+    return told
 
 
 def _id_marks(ids: array[int]) -> list[tuple[int, int]]:

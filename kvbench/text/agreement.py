@@ -26,6 +26,52 @@ PROBE_TEXT = (
 )
 """Text on which two different tokenizers hardly agree by accident."""
 
+PROBE_TOOLS = (
+    {
+        "type": "function",
+        "function": {
+            "name": "multiply",
+            "description": "Say a × b.",
+            "parameters": {
+                "type": "object",
+                "required": ["b"],
+                "properties": {"b": {"type": "number"}, "a": {"enum": [1, 2.5, None]}},
+            },
+        },
+    },
+    {"type": "function", "function": {"name": "stop", "strict": True}},
+)
+"""Tools that show how they are laid out, and what stands for what a client leaves out."""
+
+PROBE_CALLS = (
+    {"role": "system", "content": "Answer briefly."},
+    {
+        "role": "user",
+        "content": [
+            {"type": "text", "text": "What is 7 × 6?"},
+            {"type": "text", "text": "Be quick."},
+        ],
+    },
+    {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [
+            {
+                "id": "call4t7x6",
+                "type": "function",
+                "function": {"name": "multiply", "arguments": '{"b":7, "a":6.0}'},
+            }
+        ],
+    },
+    {"role": "tool", "tool_call_id": "call4t7x6", "content": "42"},
+    {"role": "assistant", "content": "42"},
+    {"role": "user", "content": "And 7 × 60?"},
+)
+"""Messages that show how calls and contents of several parts are laid out."""
+
+PROBE_PARTS = (PROBE_CALLS[1],)
+"""The same without calls: not every template knows them."""
+
 PROBE_CHAT = (
     {"role": "system", "content": "Answer briefly."},
     {"role": "user", "content": "What is 7 times 6?"},

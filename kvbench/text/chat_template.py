@@ -4,7 +4,7 @@ The template is a program that came with a model, so it runs in Jinja's immutabl
 neither reach Python's internals nor change what it was given. Whitespace control, the functions
 `raise_exception` and `strftime_now`, the filter `tojson`, the loop controls and the tag
 `generation` behave as model repositories expect of an inference server, so that the text equals
-what the server renders from the same messages.
+what the server renders from the same messages, tools and arguments.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 from jinja2 import TemplateError, TemplateSyntaxError
 from jinja2.ext import Extension, loopcontrols
-from jinja2.nodes import Const, For, Getattr, Name
+from jinja2.meta import find_undeclared_variables
+from jinja2.nodes import Call, Const, For, Getattr, Macro, Name
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from kvbench import clock
@@ -85,6 +86,40 @@ def _names_content(expression: Node) -> bool:
     return any(isinstance(name, str) and "content" in name for name in named)
 
 
+def _reads_parts(template: Node) -> bool:
+    """Return whether a template loops over what may be a content, or what a macro is given as one.
+
+    The macro may call it by another name.
+    """
+    loops = [loop.iter for loop in template.find_all(For)]
+    if any(map(_names_content, loops)):
+        return True
+    names = {name.name for loop in loops for name in [loop] if isinstance(name, Name)}
+    given = {
+        (call.node.name, place)
+        for call in template.find_all(Call)
+        if isinstance(call.node, Name)
+        for place, value in [*enumerate(call.args), *((one.key, one.value) for one in call.kwargs)]
+        if _names_content(value)
+    }
+    return any(
+        argument.name in names and given & {(macro.name, place), (macro.name, argument.name)}
+        for macro in template.find_all(Macro)
+        for place, argument in enumerate(macro.args)
+    )
+
+
+RESERVED = frozenset(
+    {
+        "messages", "conversation", "conversations", "tools", "documents", "chat_template",
+        "add_generation_prompt", "continue_final_message", "tokenize", "padding", "truncation",
+        "max_length", "return_tensors", "return_dict", "return_assistant_tokens_mask",
+        "tokenizer_kwargs", "self", "tokenizer", "model_config",
+    }
+)  # fmt: skip
+"""Arguments that mean something to whoever calls a template: a client cannot hand these to it."""
+
+
 class ChatTemplate:
     """A compiled chat template.
 
@@ -121,31 +156,55 @@ class ChatTemplate:
         env.globals["strftime_now"] = lambda form: now().strftime(form)
         try:
             self._template = env.from_string(source)
-            self.reads_parts = any(
-                _names_content(loop.iter) for loop in env.parse(source).find_all(For)
-            )
+            tree = env.parse(source)
         except TemplateSyntaxError as error:
             raise InputError(
                 f"the chat template does not compile: {error.message}",
                 where=f"{where}:{error.lineno}",
                 hint="use the chat_template.jinja that belongs to the model",
             ) from error
+        self.reads_parts = _reads_parts(tree)
+        self._variables = find_undeclared_variables(tree)
 
     def render(
-        self, messages: Sequence[Mapping[str, object]], *, add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Mapping[str, object]],
+        *,
+        add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, object]] | None = None,
+        arguments: Mapping[str, object] | None = None,
     ) -> str:
-        """Return the text of `messages`, each with `role` and `content`.
+        """Return the text of `messages`.
+
+        Args:
+            messages: Each with `role` and `content`, and what else `kvbench.text.conversation` says
+                of one.
+            add_generation_prompt: Whether the text ends where an answer begins.
+            tools: What the model may call; None is nothing.
+            arguments: What a client hands to the template besides (`enable_thinking`, …). What the
+                template does not ask for is left out, as a server leaves it out.
 
         Raises:
-            InputError: The template refuses the messages (no system role, say) or fails.
+            InputError: The template refuses the messages (no system role, say) or fails, or an
+                argument is one of `RESERVED`.
         """
+        given = arguments or {}
+        if not RESERVED.isdisjoint(given):
+            raise InputError(
+                f"expected arguments of the template's own, got {min(RESERVED & given.keys())!r}",
+                where=self._where,
+            )
+        wanted = {name: value for name, value in given.items() if name in self._variables}
         try:
             return self._template.render(
-                messages=messages,
-                add_generation_prompt=add_generation_prompt,
-                tools=None,
-                documents=None,
-                **self._special_tokens,
+                {
+                    **self._special_tokens,
+                    **wanted,
+                    "messages": messages,
+                    "add_generation_prompt": add_generation_prompt,
+                    "tools": tools,
+                    "documents": None,
+                }
             )
         except Exception as error:  # a template may fail in any way that a program can
             raise InputError(

@@ -95,11 +95,13 @@ class Tokenizer:
         path: Path,
         eos_token: str | None = None,
         template: ChatTemplate | None = None,
+        tool_template: ChatTemplate | None = None,
     ) -> None:
         backend.no_truncation()
         backend.no_padding()
         self._backend = backend
         self._template = template
+        self._tool_template = tool_template or template
         self.path = path
         self.name = "kvbench" if path == SHIPPED else path.resolve().name
         self.vocab_size: int = backend.get_vocab_size(with_added_tokens=True)
@@ -125,21 +127,37 @@ class Tokenizer:
         config_file = file.parent / "tokenizer_config.json"
         config = _read_config(config_file)
         special = {k: t for k, v in config.items() if k.endswith("_token") and (t := _content(v))}
-        template = None
-        if (source := _read_template(file.parent, config)) is not None:
-            where, text = source
-            template = ChatTemplate(text, where=where, special_tokens=special, now=now)
-        return cls(backend, path=file.parent, eos_token=special.get("eos_token"), template=template)
+        made = {
+            name: ChatTemplate(text, where=where, special_tokens=special, now=now)
+            for name, (where, text) in _read_templates(file.parent, config).items()
+        }
+        return cls(
+            backend,
+            path=file.parent,
+            eos_token=special.get("eos_token"),
+            template=made.get("default"),
+            tool_template=made.get("tool_use"),
+        )
 
     @property
     def has_chat_template(self) -> bool:
         """Whether messages can be rendered."""
         return self._template is not None
 
-    @property
-    def reads_parts(self) -> bool:
-        """Whether its chat template may take a message's content for a list of parts."""
-        return self._template is not None and self._template.reads_parts
+    def template(self, *, tools: bool = False) -> ChatTemplate:
+        """Return the chat template, or the one for chats with tools, which few models have apart.
+
+        Raises:
+            InputError: There is none.
+        """
+        template = self._tool_template if tools else self._template
+        if template is None:
+            raise InputError(
+                "this tokenizer has no chat template",
+                where=str(self.path),
+                hint="put the model's chat_template.jinja there, or use `api: completions`",
+            )
+        return template
 
     @cached_property
     def longest_token(self) -> int:
@@ -205,30 +223,35 @@ class Tokenizer:
         return spelling
 
     def render_chat(
-        self, messages: Sequence[Mapping[str, object]], *, add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Mapping[str, object]],
+        *,
+        add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, object]] | None = None,
     ) -> str:
-        """Return the prompt's text for `messages`.
+        """Return the prompt's text for `messages`, and `tools`.
 
         Raises:
             InputError: There is no chat template, or it refuses the messages.
         """
-        if self._template is None:
-            raise InputError(
-                "this tokenizer has no chat template",
-                where=str(self.path),
-                hint="put the model's chat_template.jinja there, or use `api: completions`",
-            )
-        return self._template.render(messages, add_generation_prompt=add_generation_prompt)
+        template = self.template(tools=tools is not None)
+        return template.render(messages, add_generation_prompt=add_generation_prompt, tools=tools)
 
     def encode_chat(
-        self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Mapping[str, object]],
+        *,
+        add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, object]] | None = None,
     ) -> list[int]:
         """Return the prompt's token ids for `messages`, as a server's chat endpoint computes them.
 
         Raises:
             InputError: There is no chat template, or it refuses the messages.
         """
-        return self.encode(self.render_chat(messages, add_generation_prompt=add_generation_prompt))
+        return self.encode(
+            self.render_chat(messages, add_generation_prompt=add_generation_prompt, tools=tools)
+        )
 
     def stream_decoder(self, prompt_ids: Sequence[int] = ()) -> StreamDecoder:
         """Return a decoder for one answer; `prompt_ids` are what the answer continues."""
@@ -272,18 +295,30 @@ def _content(token: object) -> str | None:
     return text if isinstance(text, str) else None
 
 
-def _read_template(directory: Path, config: Mapping[str, object]) -> tuple[str, str] | None:
-    """Return where the chat template stands, and its text: the file, or the configuration's."""
+def _read_templates(directory: Path, config: Mapping[str, object]) -> dict[str, tuple[str, str]]:
+    """Return where the chat templates stand, and their texts, by name: "default", "tool_use".
+
+    Files go before the configuration; there, several have names, and one alone has none.
+    """
+    named: object = config.get("chat_template")
+    if isinstance(named, list):
+        named = {one.get("name"): one.get("template") for one in named if isinstance(one, dict)}
+    elif not isinstance(named, dict):
+        named = {"default": named}
+    where = str(directory / "tokenizer_config.json")
+    found = {str(name): (where, text) for name, text in named.items() if isinstance(text, str)}
     file = directory / "chat_template.jinja"
+    beside = directory / "additional_chat_templates" / "tool_use.jinja"
     if file.is_file():
-        try:
-            return str(file), file.read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise InputError(f"not UTF-8: {error}", where=str(file)) from error
-    template = config.get("chat_template")
-    if isinstance(template, list):  # several, by name
-        named = {t.get("name"): t.get("template") for t in template if isinstance(t, dict)}
-        template = named.get("default")
-    if isinstance(template, str):
-        return str(directory / "tokenizer_config.json"), template
-    return None
+        found = {"default": _read_text(file)}
+    if beside.is_file():
+        found["tool_use"] = _read_text(beside)
+    return found
+
+
+def _read_text(file: Path) -> tuple[str, str]:
+    """Return where a file stands, and what is in it."""
+    try:
+        return str(file), file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"not UTF-8: {error}", where=str(file)) from error

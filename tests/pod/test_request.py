@@ -85,12 +85,41 @@ def test_continuous_usage_needs_usage():
         {"response_format": {"type": "json_object"}},
         {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
         {"messages": [{"role": "user", "content": None}]},
+        {"tools": [{"type": "function", "function": {"name": "f"}}]},
+        {"tools": [], "tool_choice": None},
+        {"tools": [{"type": "function"}], "tool_choice": "none"},
+        {"messages": [{"role": "assistant", "content": "x", "tool_calls": [{}]}]},
     ],
 )
 def test_what_is_not_simulated_is_refused(fields: dict):
     """Rather than pretended."""
     with pytest.raises(ApiError):
         parse_chat(CHAT | fields, "m")
+
+
+def test_tools_and_calls_come_to_the_template_as_the_real_one_hands_them_over():
+    """Also where none may be called; a pod that is told to takes the others."""
+    tools = [{"type": "function", "function": {"name": "f", "x": 1}}]
+    function = {"name": "f", "arguments": "{}"}
+    call = {"type": "function", "id": "c", "function": function, "index": 0}
+    messages = [
+        *CHAT["messages"],
+        {"role": "assistant", "content": None, "tool_calls": [call], "reasoning": "hm"},
+        {"role": "tool", "content": [{"type": "text", "text": "x"}], "tool_call_id": "c"},
+    ]
+    for choice, takes in (("none", False), ("auto", True)):
+        body = CHAT | {"messages": messages, "tools": tools, "tool_choice": choice}
+        asked = parse_chat(body, "m", takes_tools=takes).prompts
+        assert asked.tools == [
+            {"type": "function", "function": {"name": "f", "description": None, "parameters": None}}
+        ]
+        assert asked.messages[-2:] == [
+            {
+                "role": "assistant", "content": "", "reasoning": "hm", "reasoning_content": "hm",
+                "tool_calls": [call | {"function": {"name": "f", "arguments": {}}}],
+            },
+            {"role": "tool", "content": "x", "tool_call_id": "c"},
+        ]  # fmt: skip
 
 
 def test_a_request_has_no_more_prompts_than_vllm_takes():

@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from fakes_pod import NOW, make_config, running_pod
 from router.fakes import CHAT, chat, run
 from router.fakes import ask as ask_plainly
+from tool_templates import ALL
 
 from kvbench.clock import WallClock
 from kvbench.metrics.router import METRICS
 from kvbench.pod.publisher import EventsConfig, Publisher
 from kvbench.router.service import Router, Settings
-from kvbench.text.tokenizer import SHIPPED
+from kvbench.text.tokenizer import SHIPPED, Tokenizer
 
 FAMILIES = (
     "index_blocks", "events_trust", "events_batches_total", "events_lag", "predictions",
@@ -30,12 +33,31 @@ async def ask(url, method, target, body=b"", *headers):
     return await ask_plainly(url, method, target, body, *headers, *kind)
 
 
+def agent_turns(count):
+    """Yield an agent's requests: in each turn a call more, and what was answered."""
+    messages = [
+        {"role": "system", "content": "You may read files. " * 10},
+        {"role": "user", "content": "What is in them? " * 20},
+    ]
+    tool = {"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}
+    for turn in range(count):
+        yield {"model": "tiny", "max_tokens": 1, "messages": messages, "tools": [tool]}
+        function = {"name": "read", "arguments": f'{{"path": "/{turn}", "lines": [1, 2.50]}}'}
+        call = {"id": f"call{turn:05}", "type": "function", "function": function}
+        messages = [
+            *messages,
+            {"role": "assistant", "content": None, "reasoning_content": "hm", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": call["id"], "content": f"{turn} " * 40},
+        ]
+
+
 class House(contextlib.AsyncExitStack):
     """Simulated pods that publish KV events, and a router that follows them."""
 
-    def __init__(self, pods=2, faults=(), *, replay=True, others=(), **settings):
+    def __init__(self, pods=2, faults=(), *, replay=True, others=(), pod=(), **settings):
         super().__init__()
         self.count, self.faults, self.replay = pods, faults, replay
+        self.pod = dict(pod)  # what its pods are besides
         self.others = dict(others)  # what other models' pods are, by the model's name
         self.settings = Settings(**{"policy": "prefix_precise", "probe_every_s": 0.01} | settings)
         self.router: Router
@@ -66,7 +88,7 @@ class House(contextlib.AsyncExitStack):
             engine = {"max_model_len": 8192, "num_gpu_blocks": 400, **self.others.get(name, {})}
             pod = await self.enter_async_context(
                 running_pod(
-                    replace(make_config(**engine), model=name),
+                    replace(make_config(**engine), model=name, **self.pod),
                     publisher=publisher,
                     faults=self.faults,
                 )
@@ -220,6 +242,26 @@ def test_texts_and_token_ids_are_matched_too():
     run(case)
 
 
+@pytest.mark.parametrize("template", sorted(ALL))
+def test_a_chat_with_tools_is_foretold_turn_by_turn(tmp_path, template):
+    """Calls, answers to them, thoughts: what is predicted is delivered, and counted alike."""
+    shutil.copytree(Path(__file__).parent.parent / "pod" / "recorded" / "tiny", tmp_path / "model")
+    (tmp_path / "model" / "chat_template.jinja").write_text(ALL[template])
+    pod = {"tokenizer": Tokenizer.load(tmp_path / "model"), "takes_tools": True}
+
+    async def case():
+        async with House(1, pod=pod) as house:
+            found = [await house.ask(json.dumps(body).encode()) for body in agent_turns(4)]
+            assert [predicted for _, predicted, _ in found] == [cached for *_, cached in found]
+            assert all(cached > 0 for *_, cached in found[1:])
+            decisions = await house.decisions()
+            assert [one["exact"] for one in decisions] == [True, True, True, False]  # no event yet
+            trust = house.router.fleet.tokens.models["tiny"].of("tools")
+            assert (trust.trouble, trust.checked, trust.miscounted) == (None, 3, 0)
+
+    run(case)
+
+
 def test_salts_share_nothing():
     """A prompt that is cached under another salt is cold."""
 
@@ -243,7 +285,7 @@ def test_what_cannot_be_laid_out_is_routed_by_estimate():
             parts = [{"type": "text", "text": "river " * 50}, {"type": "text", "text": "x"}]
             body = {"model": "tiny", "max_tokens": 1}
             body["messages"] = [{"role": "user", "content": parts}]
-            for extra, exact in (({}, True), ({"chat_template_kwargs": {"a": 1}}, False)):
+            for extra, exact in (({}, True), ({"documents": []}, False)):
                 await house.ask(json.dumps(body | extra).encode())
                 _, predicted, cached = await house.ask(json.dumps(body | extra).encode())
                 assert (await house.decisions())[0]["exact"] is exact

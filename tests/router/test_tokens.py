@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
 import pytest
 from fakes_text import byte_level, word_piece
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tool_templates import ALL
+from vllm_chats import RECORDED, model_of, ours, probes
 
 from kvbench.kvcache.blocks import PromptKeys, block_hashes
 from kvbench.router.tokens import ModelTokens, PromptTokens, Reading
@@ -16,6 +19,8 @@ from kvbench.text.tokenizer import SHIPPED, Tokenizer
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 HELLO = [{"role": "user", "content": "hello there"}]
+CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+TOOL = {"type": "function", "function": {"name": "f"}}
 
 
 @pytest.fixture
@@ -135,13 +140,18 @@ def test_a_template_that_loops_over_parts_must_make_the_same_of_a_text(brackets,
         {"messages": [{"role": "developer", "content": "x"}, *HELLO]},
         {"messages": HELLO, "prompt_logprobs": 0},
         {"messages": [{"role": "assistant", "content": "x", "tool_calls": [{}]}]},
+        {"messages": [{"role": "user", "content": "x", "tool_calls": [CALL]}]},
+        {"messages": [{"role": "user", "content": "x", "reasoning": "y"}]},
+        {"messages": [{"role": "user", "content": "x", "tool_call_id": "y"}]},
+        {"messages": [{"role": "assistant", "content": "x", "tool_calls": [CALL | {"x": 1}]}]},
         {"messages": HELLO, "tools": [{"type": "function"}]},
+        {"messages": HELLO, "tools": []},
+        {"messages": HELLO, "documents": []},
         {"messages": HELLO, "chat_template": "{{ messages }}"},
-        {"messages": HELLO, "chat_template_kwargs": {"enable_thinking": False}},
+        {"messages": HELLO, "chat_template_kwargs": {"tools": []}},
         {"messages": HELLO, "continue_final_message": True},
         {"messages": HELLO, "add_special_tokens": True},
         {"messages": HELLO, "truncate_prompt_tokens": 5},
-        {"messages": HELLO, "reasoning_effort": "low"},
         {"messages": [{"role": "user", "content": "\ud800"}]},
         {"messages": HELLO, "model": "other"},
         {"messages": HELLO * 2001},
@@ -199,7 +209,8 @@ NEARLY = st.fixed_dictionaries(
             st.fixed_dictionaries({"role": JSON, "content": JSON | st.text()}), max_size=3
         ),
         "prompt": JSON | st.lists(st.integers(-2, 2**33)),
-        "tools": JSON, "cache_salt": JSON, "stream": JSON, "user": JSON,
+        "tools": JSON, "tool_choice": JSON, "chat_template_kwargs": JSON,
+        "cache_salt": JSON, "stream": JSON, "user": JSON,
         "add_special_tokens": JSON, "add_generation_prompt": JSON,
     },
 )  # fmt: skip
@@ -235,7 +246,100 @@ def test_a_few_miscounts_among_many_are_no_reason(tokens):
     model = tokens.models["m"]
     for number in range(3000):
         model.count(10, 12 if number % 1000 == 999 else 10)
-    assert (model.trouble, model.miscounted) == (None, 3)
+    assert (model.trouble, model.of("").miscounted) == (None, 3)
+
+
+def test_what_was_recorded_of_a_real_vllm_is_what_is_laid_out():
+    """Token by token, or not at all; what it refused is not laid out."""
+    models = {name: model_of(template) for name, template in ALL.items()}
+    exact = all_of_them = 0
+    for line in gzip.decompress(RECORDED.read_bytes()).splitlines():
+        name, path, body, ids = json.loads(line)
+        found = ours(models[name], path, body, ids)
+        assert found in {None, None if ids is None else tuple(ids)}, (name, body)
+        exact += found is not None
+        all_of_them += ids is not None
+    assert exact > 0.7 * all_of_them > 200
+
+
+def with_template(template: str) -> PromptTokens:
+    """Return a model with a byte-level tokenizer and this template."""
+    tokens, tokenizer = PromptTokens(), byte_level(template)
+    tokens.models["m"] = ModelTokens("m", tokenizer, PrefixStore(tokenizer))
+    return tokens
+
+
+def test_tools_of_which_none_may_be_called_may_be_left_out_by_the_server():
+    """It does so if it is told to: then the prompt must be the same with them and without."""
+    asks = {"messages": HELLO, "tools": [TOOL]}
+    for template, alike in (("{{ messages[0].content }}", True), ("{{ tools | length }}", False)):
+        tokens = with_template(template)
+        assert read(tokens, **asks, tool_choice="auto") is not None
+        assert (read(tokens, **asks, tool_choice="none") is not None) == alike
+
+
+def test_what_a_client_hands_to_the_template_is_handed_on():
+    """But what it leaves to the server; and who says how hard to think wants thoughts."""
+    tokens = with_template("{{ enable_thinking }}{{ reasoning_effort }}{{ x is defined }}<|end|>")
+    for fields, text in (
+        ({"chat_template_kwargs": {"enable_thinking": False}}, "FalseFalse"),
+        ({"chat_template_kwargs": {"x": None, "enable_thinking": "auto"}}, "False"),
+        ({"reasoning_effort": "none"}, "FalsenoneFalse"),
+        ({"reasoning_effort": "low", "chat_template_kwargs": {"x": 0}}, "TruelowTrue"),
+        (
+            {"reasoning_effort": "low", "chat_template_kwargs": {"enable_thinking": None}},
+            "lowFalse",
+        ),
+    ):
+        reading = read(tokens, messages=HELLO, **fields)
+        assert reading.lookup.text == f"{text}<|end|>"
+
+
+def test_a_form_that_is_miscounted_is_given_up_alone(tokens, caplog):
+    """Chats without tools stay exact; but nothing does where the plain form is wrong."""
+    model = tokens.models["m"]
+    asks = {"messages": HELLO, "tools": [TOOL]}
+    assert (read(tokens, messages=HELLO).form, read(tokens, **asks).form) == ("", "tools")
+    for _ in range(3):
+        model.count(10, 12, "tools")
+    assert "m (chats with tools, thoughts or template arguments) is routed by" in caplog.text
+    assert read(tokens, **asks) is None
+    assert read(tokens, messages=HELLO) is not None
+    model.distrust("it is another one")
+    assert read(tokens, messages=HELLO) is None
+
+
+@pytest.mark.parametrize("parts", [False, True])
+def test_a_pod_that_is_met_shows_how_it_hands_over_contents(parts):
+    """Before, both ways must come out alike; after, one is known."""
+    loop = "{% for part in m.content %}{{ part.text }}-{% endfor %}"
+    tokens = with_template(
+        "{% for m in messages %}{% if m.content is string %}{{ m.content }}"
+        "{% else %}" + loop + "{% endif %}<|end|>{% endfor %}"
+    )
+    model, asks = tokens.models["m"], {"messages": HELLO}
+    assert read(tokens, **asks) is None
+    text = "What is 7 × 6?-Be quick.-<|end|>" if parts else "What is 7 × 6?\nBe quick.<|end|>"
+    _, body = probes()[0]
+    model.met(json.dumps(body).encode(), model.tokenizer.encode(text))
+    assert read(tokens, **asks).lookup.text == "hello there" + "-" * parts + "<|end|>"
+
+
+def test_a_pod_that_lays_out_tools_otherwise_is_not_foretold(tokens, caplog):
+    """Chats without them are."""
+    _, body = probes()[1]
+    tokens.models["m"].met(json.dumps(body).encode(), [1, 2, 3])
+    assert "the pod makes other tokens of a probe" in caplog.text
+    assert read(tokens, messages=HELLO, tools=[TOOL]) is None
+    assert read(tokens, messages=HELLO) is not None
+
+
+def test_a_probe_that_our_template_refuses_says_nothing():
+    """A pod that makes something of it has another one."""
+    tokens = with_template("{{ raise_exception('no') if tools else 'x' }}")
+    _, body = probes()[1]
+    tokens.models["m"].met(json.dumps(body).encode(), [1, 2, 3])
+    assert tokens.models["m"].of("tools").trouble is not None
 
 
 def test_models_whose_tokenizer_is_not_here_are_not_known(tmp_path):

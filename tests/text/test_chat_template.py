@@ -10,6 +10,7 @@ from kvbench.errors import InputError
 from kvbench.text.chat_template import ChatTemplate
 
 HELLO = [{"role": "user", "content": "hello"}]
+SAY = "{% macro say(n, told) %}{% for one in told %}{{ one.text }}{% endfor %}{% endmacro %}"
 
 
 def render(source, messages=HELLO, **options):
@@ -75,6 +76,19 @@ def test_the_generation_prompt_can_be_left_out():
     assert render(source, add_generation_prompt=False) == ""
 
 
+def test_tools_and_arguments_of_a_request_are_handed_over():
+    """Arguments that a template does not ask for are left out, as a server leaves them out."""
+    source = (
+        "{{ tools[0].name }}{% if thinking is defined %}{{ thinking }}{% endif %}{{ eos_token }}"
+    )
+    tools = [{"name": "read"}]
+    assert render(source, tools=tools) == "read</s>"
+    assert render(source, tools=tools, arguments={"thinking": False, "x": 1}) == "readFalse</s>"
+    assert render(source, tools=tools, arguments={"eos_token": "!"}) == "read!"
+    with pytest.raises(InputError, match="expected arguments of the template's own, got 'tools'"):
+        render(source, arguments={"tools": tools})
+
+
 @pytest.mark.parametrize(
     ("source", "says"),
     [
@@ -109,6 +123,9 @@ def test_a_template_that_does_not_compile_names_its_line():
         ("{% for m in messages %}{% for c in m['content'] %}{{ c }}{% endfor %}{% endfor %}", True),
         ("{% set content = messages[0].content %}{% for c in content %}{{ c }}{% endfor %}", True),
         ("{% for m in messages if m.role == 'user' %}{{ m['content'] }}{% endfor %}", False),
+        (SAY + "{% for m in messages %}{{ say(1, m.content) }}{% endfor %}", True),
+        (SAY + "{% for m in messages %}{{ say(1, told=m.content) }}{% endfor %}", True),
+        (SAY + "{% for m in messages %}{{ say(m.content, m.tools) }}{% endfor %}", False),
     ],
 )
 def test_a_template_that_loops_over_a_content_may_read_parts(source, reads):

@@ -1,0 +1,208 @@
+"""A conversation as a chat template sees it: what vLLM makes of a request's messages and tools.
+
+A template is not handed what a client sends. vLLM 0.32 validates it, fills in what was left out,
+drops what it does not know, and brings it into an order of its own, all of which shows where a
+template prints a tool or a call as JSON. Read from its `renderers/chat_utils.py`, `renderers/hf.py`
+and `entrypoints/openai/chat_completion`, and held to them by `tests/vllm/test_chats.py`:
+
+- a tool keeps its type and its function's name, description, parameters, and what is said of
+  `strict` and `defer_loading`, in this order; a description or parameters left out are null;
+- a call keeps all of it, `id` first, then its function (arguments before name), then its type; its
+  arguments are the object that their JSON says, `{}` if it says none;
+- a message keeps role, content, calls, its thoughts under two names, the call that it answers, and
+  a name; an empty list of calls is none;
+- a content is one text, of a list its texts that are not empty, line by line; or, for a template
+  that loops over contents, always a list. What a tool answered is one text for either;
+- of a system message the line that only Claude Code's billing wants is taken away.
+
+What is refused there, or was not tried, is refused here: values of other types, fields of other
+names, roles but four. `kvbench.router.tokens` takes that for "not known".
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_BILLING = "x-anthropic-billing-header"
+
+
+class Part(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """A piece of a message's content."""
+
+    text: str
+    type: Literal["text"]
+    cache_control: dict[str, object] | UnsetType = UNSET
+
+
+class CalledFunction(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """What a model called; the arguments are JSON."""
+
+    name: str
+    arguments: str
+
+
+class ToolCall(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """A call in a message of the assistant."""
+
+    id: str
+    function: CalledFunction
+    type: Literal["function"]
+    index: int | UnsetType = UNSET
+
+    def seen(self) -> dict[str, object]:
+        """Return it as a template sees it.
+
+        Raises:
+            ValueError: Its arguments are such that a server fails, too.
+            RecursionError: They are nested too deeply.
+        """
+        function = {"arguments": _arguments(self.function.arguments), "name": self.function.name}
+        call: dict[str, object] = {"id": self.id, "function": function, "type": self.type}
+        return call if self.index is UNSET else {**call, "index": self.index}
+
+
+class Message(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """A message in the form of OpenAI's chats."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str | list[Part] | None = None
+    name: str | None = None
+    tool_calls: list[ToolCall] | None = None
+    tool_call_id: str | UnsetType = UNSET
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+    refusal: str | None = None  # which, as the next, no template is handed
+    annotations: list[msgspec.Raw] | None = None
+    audio: None = None
+    function_call: None = None
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is a role and a content, and nothing more."""
+        return (
+            self.role != "tool"
+            and self.content is not None
+            and self.tool_calls is None
+            and self.reasoning is None
+            and self.reasoning_content is None
+        )
+
+    @property
+    def sound(self) -> bool:
+        """Whether a server takes it, and hands on all of it that it may have."""
+        if self.role != "assistant" and (
+            self.content is None
+            or self.tool_calls is not None
+            or self.reasoning is not None
+            or self.reasoning_content is not None
+        ):
+            return False
+        return self.role == "tool" or self.tool_call_id is UNSET
+
+    def seen(self, *, parts: bool) -> dict[str, object]:
+        """Return it as a template sees it.
+
+        Args:
+            parts: Whether contents are handed over as lists.
+
+        Raises:
+            ValueError: The arguments of a call are such that a server fails, too.
+            RecursionError: They are nested too deeply.
+        """
+        content: str | list[dict[str, object]]
+        if not parts or self.role == "tool":
+            content = self._text(keep_empty=parts)
+        else:
+            content = self._parts()
+        message: dict[str, object] = {"role": self.role, "content": content}
+        if self.role == "assistant":
+            if self.tool_calls:
+                message["tool_calls"] = [call.seen() for call in self.tool_calls]
+            thoughts = self.reasoning_content if self.reasoning is None else self.reasoning
+            if thoughts is not None:
+                message["reasoning"] = message["reasoning_content"] = thoughts
+        elif self.tool_call_id is not UNSET:
+            message["tool_call_id"] = self.tool_call_id
+        if self.name is not None:
+            message["name"] = self.name
+        return message
+
+    def _text(self, *, keep_empty: bool) -> str:
+        """Return the content as one text."""
+        content = self.content
+        if isinstance(content, str) and (self.role != "system" or not content.startswith(_BILLING)):
+            return content
+        texts = (str(part["text"]) for part in self._parts())
+        return "\n".join(text for text in texts if text or keep_empty)
+
+    def _parts(self) -> list[dict[str, object]]:
+        """Return the content as a list."""
+        content = self.content
+        given = [Part(content, "text")] if isinstance(content, str) else content or []
+        found = []
+        for part in given:
+            text = part.text
+            if self.role == "system" and text.startswith(_BILLING):
+                text = text.partition("\n")[2]
+                if not text:
+                    continue
+            said: dict[str, object] = {"type": "text", "text": text}
+            if part.cache_control is not UNSET:
+                said["cache_control"] = part.cache_control
+            found.append(said)
+        return found
+
+
+class Definition(msgspec.Struct, gc=False):
+    """A function that may be called."""
+
+    name: str
+    description: str | None = None
+    parameters: dict[str, object] | None = None
+    strict: bool | None = None
+    defer_loading: bool | None = None
+
+
+class Tool(msgspec.Struct, gc=False):
+    """A tool; what else a client says of one is not handed to a template."""
+
+    function: Definition
+    type: Literal["function"] = "function"
+    defer_loading: bool | None = None
+
+    def seen(self) -> dict[str, object]:
+        """Return it as a template sees it."""
+        told, defers = self.function, self.defer_loading
+        function: dict[str, object] = {
+            "name": told.name,
+            "description": told.description,
+            "parameters": told.parameters,
+        }
+        if told.strict is not None:
+            function["strict"] = told.strict
+        inner = defers if told.defer_loading is None else told.defer_loading
+        if inner is not None:
+            function["defer_loading"] = inner
+        tool: dict[str, object] = {"type": self.type, "function": function}
+        return tool if defers is None else {**tool, "defer_loading": defers}
+
+
+def tools_seen(tools: Sequence[Tool] | None) -> list[dict[str, object]] | None:
+    """Return tools as a template sees them; None: there are none."""
+    return None if tools is None else [tool.seen() for tool in tools]
+
+
+def _arguments(text: str) -> dict[str, object]:
+    """Return the arguments of a call; none, if that is no object."""
+    try:
+        found = json.loads(text) if text else {}
+    except json.JSONDecodeError:
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,132 @@
+"""Requests as agents send them: tools, calls, what these answered, thoughts; made by chance."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import random
+
+TEXTS = [
+    "read it",
+    "",
+    "  spaces \n",
+    "naïve ☃ 😀",
+    "<tool_call>\n{}</tool_call>",
+    'a "quote"',
+    "1",
+]
+SCHEMAS = [
+    {"type": "object", "properties": {"path": {"type": "string"}, "n": {"type": "integer"}}},
+    {"properties": {}, "type": "object", "additionalProperties": False, "$schema": "x"},
+    {},
+    {
+        "type": "object",
+        "required": ["é"],
+        "properties": {"é": {"enum": [1, 2.5, 1e30, None, True]}},
+    },
+]
+ARGUMENTS = [
+    "{}", "", '{"b": 1, "a": "é"}', '{"path":"/a/b","n":3}', "not json", "[1, 2]", "42", "null",
+    '{"x": {"y": [1.0, 1e5, -0, null, true, "\\ud83d\\ude00"]}}', '{"a": 1, "a": 2}',
+]  # fmt: skip
+
+
+def _tool(rng: random.Random) -> dict[str, object]:
+    """Return a tool; what may be left out sometimes is."""
+    function: dict[str, object] = {"name": rng.choice(["read", "write_file", "run"])}
+    tool: dict[str, object] = {"type": "function", "function": function}
+    for name, values in (
+        ("parameters", [*SCHEMAS, None]), ("description", [*TEXTS, None]),
+        ("strict", [True, False, None]), ("unknown", [1]), ("defer_loading", [True, False]),
+    ):  # fmt: skip
+        if rng.random() < 0.4:
+            function[name] = rng.choice(values)
+    if rng.random() < 0.1:
+        del tool["type"]
+    if rng.random() < 0.1:
+        tool["defer_loading"] = rng.choice([True, False, None])
+    if rng.random() < 0.2:
+        tool["cache_control"] = {"type": "ephemeral"}
+    return tool
+
+
+def _content(rng: random.Random) -> object:
+    """Return a text, or a list of them."""
+    if rng.random() < 0.6:
+        return rng.choice(TEXTS)
+    parts = []
+    for _ in range(rng.randrange(4)):
+        part = {"type": "text", "text": rng.choice(TEXTS)}
+        if rng.random() < 0.2:
+            part["cache_control"] = {"type": "ephemeral"}
+        parts.append(part)
+    return parts
+
+
+def _assistant(rng: random.Random) -> dict[str, object]:
+    """Return what a model said."""
+    message: dict[str, object] = {"role": "assistant", "content": _content(rng)}
+    if rng.random() < 0.6:
+        message["tool_calls"] = [
+            {
+                **({"index": place} if rng.random() < 0.2 else {}),
+                "type": "function",
+                "id": f"call{place:05}",
+                "function": {"name": "read", "arguments": rng.choice(ARGUMENTS)},
+            }
+            for place in range(rng.choice([0, 1, 1, 1, 2]))
+        ]
+        if rng.random() < 0.5:
+            message["content"] = None
+        if rng.random() < 0.2:
+            del message["content"]
+    for name, values in (
+        ("reasoning_content", TEXTS), ("reasoning", [*TEXTS, None]), ("refusal", [None, "no"]),
+        ("annotations", [[]]), ("audio", [None]), ("function_call", [None]), ("name", ["bob"]),
+    ):  # fmt: skip
+        if rng.random() < 0.15:
+            message[name] = rng.choice(values)
+    return message
+
+
+def _messages(rng: random.Random) -> list[dict[str, object]]:
+    """Return a conversation."""
+    messages: list[dict[str, object]] = []
+    if rng.random() < 0.7:
+        bill = "x-anthropic-billing-header: cch=1;"
+        text = rng.choice([*TEXTS, bill, bill + "\nYou are kind."])
+        content = text if rng.random() < 0.7 else [{"type": "text", "text": t} for t in (text, "b")]
+        messages.append({"role": "system", "content": content})
+    for _ in range(rng.randrange(1, 5)):
+        messages.append({"role": "user", "content": _content(rng)})
+        if rng.random() < 0.2:
+            messages[-1]["name"] = "ann"
+        if rng.random() < 0.7:
+            messages.append(_assistant(rng))
+        for call in messages[-1].get("tool_calls") or []:
+            messages.append({"role": "tool", "content": _content(rng), "tool_call_id": call["id"]})
+            if rng.random() < 0.2:
+                messages[-1]["name"] = "read"
+    return messages
+
+
+def chat(rng: random.Random) -> dict[str, object]:
+    """Return the body of a chat."""
+    body: dict[str, object] = {"model": "m", "messages": _messages(rng)}
+    if rng.random() < 0.8:
+        body["tools"] = [_tool(rng) for _ in range(rng.randrange(1, 4))]
+        if rng.random() < 0.5:
+            body["tool_choice"] = rng.choice(["auto", "required", "none", None])
+    for name, values in (
+        ("reasoning_effort", ["none", "low", "high", None]), ("add_generation_prompt", [False]),
+        ("chat_template_kwargs", [{"enable_thinking": False}, {"enable_thinking": None}, {}]),
+        ("parallel_tool_calls", [False]),
+    ):  # fmt: skip
+        if rng.random() < 0.15:
+            body[name] = rng.choice(values)
+    return body
+
+
+PATHS = {"/v1/chat/completions": chat}
+"""By path: what makes a body for it."""
