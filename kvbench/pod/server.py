@@ -35,7 +35,7 @@ from kvbench.text.compose import Composer
 if TYPE_CHECKING:
     from kvbench.clock import Clock
     from kvbench.engine.values import EngineConfig, StepResult, TimeModel
-    from kvbench.http.exchange import Exchange
+    from kvbench.http.exchange import Exchange, Request
     from kvbench.pod.faults import Trouble
     from kvbench.pod.publisher import Publisher
     from kvbench.pod.request import Ask
@@ -48,6 +48,11 @@ logger = logging.getLogger(__name__)
 VERSION = "0.32.0"
 """The release of vLLM whose face this is."""
 
+_METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "QUERY")
+_PREFLIGHT_VARIES = (
+    b"Origin, Access-Control-Request-Method, Access-Control-Request-Headers, "
+    b"Access-Control-Request-Private-Network"
+)
 _INLINE = 8_000  # characters that are tokenised at once; more goes to a thread
 
 
@@ -124,7 +129,9 @@ class Pod:
         """Answer one exchange, now or later."""
         path, method = exchange.request.path, exchange.request.method
         methods = self._routes.get(path)
-        if methods is None and path != "/" and path.removesuffix("/") in self._routes:
+        if method == "OPTIONS" and _is_preflight(exchange.request):
+            _refuse_preflight(exchange)
+        elif methods is None and path != "/" and path.removesuffix("/") in self._routes:
             host = exchange.request.header("host") or ""
             target = f"http://{host}{path.removesuffix('/')}"
             headers = ((b"location", target.encode("latin-1")), VARY)
@@ -469,6 +476,29 @@ class Pod:
         self.faults = Faults(map(parse_fault, body.faults), self.config.seed)
         self._requests = 0
         self._tell_faults(exchange)
+
+
+def _is_preflight(asked: Request) -> bool:
+    """Return whether a browser asks if a page from elsewhere may ask."""
+    return None not in {asked.header("origin"), asked.header("access-control-request-method")}
+
+
+def _refuse_preflight(exchange: Exchange) -> None:
+    """Say no to a browser, as vLLM does unless it was started with `--allowed-origins`.
+
+    For any path, served or not.
+    """
+    asked = exchange.request
+    wanted = asked.header("access-control-request-method")
+    told = "Disallowed CORS origin" + ("" if wanted in _METHODS else ", method")
+    headers = [
+        (b"vary", _PREFLIGHT_VARIES),
+        (b"access-control-allow-methods", ", ".join(_METHODS).encode()),
+        (b"access-control-max-age", b"600"),
+    ]
+    if (names := asked.header("access-control-request-headers")) is not None:
+        headers.append((b"access-control-allow-headers", names.encode("latin-1")))
+    exchange.respond(400, told.encode(), "text/plain; charset=utf-8", headers=headers)
 
 
 def _refuse_render(_: Exchange) -> None:

@@ -521,3 +521,33 @@ async def test_the_model_is_the_tokenizers_directory():
     assert model["root"] == str(TOKENIZER)
     assert Tokenizer.load(model["root"]).vocab_size == 512
     assert model["max_model_len"] == 1024
+
+
+@pytest.mark.parametrize(
+    ("path", "wanted", "told"),
+    [
+        ("/v1/chat/completions", "POST", b"Disallowed CORS origin"),
+        ("/nowhere", "GET", b"Disallowed CORS origin"),
+        ("/v1/models", "TRACE", b"Disallowed CORS origin, method"),
+    ],
+)
+def test_a_page_from_elsewhere_may_not_ask(path: str, wanted: str, told: bytes):
+    """As a real vLLM without `--allowed-origins`: what it answers was seen with its own parts."""
+
+    async def case() -> None:
+        async with running_pod() as pod, connected(pod.port) as client:
+            lines = (
+                f"OPTIONS {path} HTTP/1.1", "host: x", "origin: http://a",
+                f"access-control-request-method: {wanted}",
+                "access-control-request-headers: authorization, content-type",
+            )  # fmt: skip
+            client.send("\r\n".join([*lines, "", ""]).encode())
+            got = await client.answer()
+            assert (got.status, got.body) == (400, told)
+            assert got.headers["access-control-allow-headers"] == "authorization, content-type"
+            assert got.headers["access-control-max-age"] == "600"
+            assert "access-control-allow-origin" not in got.headers
+            client.send(f"OPTIONS {path} HTTP/1.1\r\nhost: x\r\norigin: http://a\r\n\r\n".encode())
+            assert (await client.answer()).status in {404, 405}, "that is no such question"
+
+    run(case())
