@@ -1,18 +1,21 @@
-"""Bodies that are not plain JSON: compressed ones, and forms.
+"""Bodies that are not plain JSON: compressed ones, those in wider characters, and forms.
 
 Some clients compress what is long (Claude Code by gzip, Codex by zstd), and no vLLM reads that. So
 the router, which must read a prompt anyway, unpacks it and sends it on plain. What it would become
-is bounded as what comes plain is, however small it is compressed. Uploads of sound name their model
-in a form; its file is passed over, not read.
+is bounded as what comes plain is, however small it is compressed. JSON in UTF-16 or UTF-32, which
+vLLM reads, is sent on in UTF-8, and so is what has a byte-order mark. Uploads of sound name their
+model in a form; its file is passed over, not read.
 
 Refuses: codings applied twice, and any but `gzip`, `deflate` and `zstd`.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import zlib
+from codecs import BOM_UTF8
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Protocol
 
@@ -35,6 +38,22 @@ _BOUNDARY = re.compile(
 _FIELD = re.compile(rb'(?i)content-disposition:\s*form-data\s*;[^\r\n]*?\bname="?([^";\r\n]*)')
 _MOST_PART_HEAD = 4096
 _MOST_VALUE = 1024
+
+
+def as_utf8(body: bytes) -> bytes:
+    """Return JSON in UTF-8, without a byte-order mark; what cannot be understood comes back as is.
+
+    In UTF-16 and UTF-32 one of the first bytes is 0, or they are a mark; in UTF-8 none may be.
+    """
+    if body.startswith((b'{"', b"{\n", b"{ ")):  # nearly all
+        return body
+    coding = json.detect_encoding(body)
+    if coding in {"utf-8", "utf-8-sig"}:
+        return body.removeprefix(BOM_UTF8)
+    try:
+        return body.decode(coding).encode()
+    except UnicodeError:
+        return body
 
 
 class CodingError(ValueError):

@@ -24,7 +24,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from codecs import BOM_UTF8
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
@@ -33,7 +32,7 @@ from kvbench.errors import InputError
 from kvbench.http.server import Request
 from kvbench.policies.decision import RouteRequest
 from kvbench.router.answers import answer_json
-from kvbench.router.bodies import CodingError, coding, form_field, uncoded, unpack
+from kvbench.router.bodies import CodingError, as_utf8, coding, form_field, uncoded, unpack
 from kvbench.router.forward import Forwarding
 from kvbench.router.heads import goes_round
 from kvbench.router.keys import BodyError, read_model
@@ -198,7 +197,7 @@ class Intake:
         try:
             wanted = headers.get(b"x-kvbench-policy")
             policy = fleet.policies.default if wanted is None else self._policy(wanted)
-            asked.body = asked.body.removeprefix(BOM_UTF8)
+            asked.body = as_utf8(asked.body)
             reading = fleet.read(asked.head.path, asked.body)
             if reading is None:
                 prompt = fleet.chats.read(asked.body)

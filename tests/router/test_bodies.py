@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import zlib
 from http import HTTPStatus
 
@@ -12,8 +13,9 @@ from hypothesis import strategies as st
 
 from kvbench.http.heads import Head
 from kvbench.router import bodies
-from kvbench.router.bodies import CodingError, coding, form_field, uncoded, unpack
+from kvbench.router.bodies import CodingError, as_utf8, coding, form_field, uncoded, unpack
 
+CODINGS = ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-be"]
 TEXT = b'{"model": "m"}' * 1000
 
 
@@ -124,6 +126,19 @@ KIND = b"multipart/form-data; boundary=XX"
 def test_a_field_of_a_form_is_found_beside_files(kind, body, value):
     """Wherever it stands, and whatever others say; not where the form is none."""
     assert form_field(kind, body, b"model") == value
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"\xff\xfe{", b'"\x00\x00\xd8'])
+def test_what_cannot_be_understood_stays_as_it_is(body):
+    """Whoever reads it next says what is wrong with it."""
+    assert as_utf8(body) == body
+
+
+@given(st.dictionaries(st.text(max_size=9), st.integers()), st.sampled_from(CODINGS))
+def test_json_is_the_same_in_every_coding(value, coding):
+    """As vLLM reads it."""
+    text = json.dumps(value, ensure_ascii=False)
+    assert json.loads(as_utf8(text.encode(coding))) == value
 
 
 @given(st.binary(max_size=300), st.lists(st.sampled_from([b"--XX", b"\r\n", b"\r\n\r\n", MODEL])))

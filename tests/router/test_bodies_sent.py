@@ -135,6 +135,22 @@ def test_the_mark_that_some_editors_put_before_a_text_is_taken_off():
     run(case)
 
 
+@pytest.mark.parametrize("coding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-8-sig"])
+def test_a_prompt_in_wider_characters_reaches_the_pod_in_utf_8(coding):
+    """Real vLLM reads JSON in all of these; not every server does."""
+
+    async def case():
+        async with House(fine) as house:
+            text = json.dumps({"model": "m", "prompt": "größe"}, ensure_ascii=False)
+            reply = await ask(house.url, "POST", "/v1/completions", text.encode(coding))
+            assert reply.status == 200
+            (call,) = house.pods[0].calls
+            assert call.body.decode() == text
+            assert call.header("content-length") == str(len(call.body))
+
+    run(case)
+
+
 def test_token_ids_to_generate_from_go_where_they_are_cached():
     """As prompts by any other name do."""
 
