@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
@@ -28,6 +28,9 @@ from kvbench.pod.errors import (
     unsupported_media_type,
 )
 from kvbench.text import conversation as text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 MAX_N = 16384
 """Answers to one prompt, as vLLM allows them by default."""
@@ -192,7 +195,7 @@ class Conversation:
     messages: list[dict[str, object]]
     add_generation_prompt: bool = True
     continue_final_message: bool = False
-    tools: list[dict[str, object]] | None = None
+    tools: Sequence[Mapping[str, object]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

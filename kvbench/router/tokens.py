@@ -34,7 +34,7 @@ from kvbench.errors import InputError
 from kvbench.kvcache.blocks import PromptKeys
 from kvbench.kvcache.chains import ChainStore
 from kvbench.router.keys import Prompt
-from kvbench.text.conversation import Message, Tool, tools_seen
+from kvbench.text.conversation import KnownTools, Message
 from kvbench.text.prefix_store import PrefixStore, Tokens
 from kvbench.text.tokenizer import Tokenizer
 
@@ -79,7 +79,7 @@ class _Body(msgspec.Struct):
 
 class _Chat(_Body, kw_only=True):
     messages: list[Message]
-    tools: list[Tool] | None = None
+    tools: msgspec.Raw = msgspec.Raw()
     tool_choice: object = None
     chat_template_kwargs: dict[str, object] | None = None
     reasoning_effort: str | None = None
@@ -115,6 +115,9 @@ _FORMS: dict[
     "/v1/completions": msgspec.json.Decoder(_Completion),
     "/inference/v1/generate": msgspec.json.Decoder(_Generation),
 }
+
+
+_tools = KnownTools()
 
 
 class Exact(msgspec.Struct, frozen=True, gc=False):
@@ -228,7 +231,7 @@ class ModelTokens:
             theirs: Its token ids there.
         """
         chat = msgspec.json.decode(probe, type=_Chat)
-        tools = tools_seen(chat.tools)
+        tools = _tools.seen(chat.tools)
         made = dict[bool, list[int]]()
         for parts in (False, True):
             with contextlib.suppress(InputError):
@@ -414,9 +417,9 @@ def _chat_text(model: ModelTokens, body: _Chat) -> str | None:
     alike. So must a chat with tools of which none may be called, and one without: it may leave them
     out.
     """
-    if body.tools == [] or not all(message.sound for message in body.messages):
+    tools, found = _tools.seen(body.tools), set[str]()
+    if tools == [] or not all(message.sound for message in body.messages):
         return None
-    tools, found = tools_seen(body.tools), set[str]()
     for given in [tools, None] if tools and body.tool_choice == "none" else [tools]:
         known = model.parts.get(given is not None)
         reads = model.tokenizer.template(tools=given is not None).reads_parts

@@ -16,7 +16,9 @@ from jinja2 import TemplateError, TemplateSyntaxError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.meta import find_undeclared_variables
 from jinja2.nodes import Call, Const, For, Getattr, Macro, Name
+from jinja2.runtime import LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
 
 from kvbench import clock
 from kvbench.errors import InputError
@@ -40,21 +42,53 @@ class _GenerationTag(Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
-class _Sandbox(ImmutableSandboxedEnvironment):
-    """Jinja's sandbox, in which a key of a mapping is found at once.
+class Kept(dict[str, object]):
+    """An object that many prompts have in them: what it is as JSON is made once."""
 
-    `m.role` is tried as an attribute first there, and the exception that follows takes longer than
-    everything else that a template does for a message.
+    __slots__ = ("_told",)
+
+    def __init__(self, values: Mapping[str, object]) -> None:
+        super().__init__(values)
+        self._told: dict[object, str] = {}
+
+    def json(self, how: object, make: Callable[[], str]) -> str:
+        """Return it as JSON, written in that way: as `make` did the first time."""
+        if how not in self._told:
+            self._told[how] = make()
+        return self._told[how]
+
+
+class _Sandbox(ImmutableSandboxedEnvironment):
+    """Jinja's sandbox, in which what templates ask for all the time is found at once.
+
+    There, `m.role` is tried as an attribute first, and the exception that follows takes longer than
+    everything else that a template does for a message; and of each attribute of a text or a loop it
+    is found out anew that it is harmless, as all are but for those that begin with `_` and a text's
+    `format`.
     """
 
     def getattr(self, obj: object, attribute: str) -> object:
         """Return what `obj.attribute` is in a template."""
-        if type(obj) is dict and attribute not in _OF_DICTS and attribute in obj:
-            return obj[attribute]
+        kind: type[object] = type(obj)
+        if kind is dict or kind is Kept:
+            if attribute not in _OF_DICTS:
+                found: dict[str, object] = obj  # type: ignore[assignment]  # seen above
+                if attribute in found:
+                    return found[attribute]
+                return self.undefined(obj=obj, name=attribute)
+        elif kind is Namespace and attribute[0] != "_":
+            return getattr(obj, attribute, None) or super().getattr(obj, attribute)
+        elif attribute in _HARMLESS.get(kind, _NONE):
+            return getattr(obj, attribute)
         return super().getattr(obj, attribute)
 
 
+_NONE: frozenset[str] = frozenset()
 _OF_DICTS = frozenset(dir(dict))
+_HARMLESS: dict[type[object], frozenset[str]] = {
+    kind: frozenset(name for name in dir(kind) if name[0] != "_") - {"format", "format_map"}
+    for kind in (str, LoopContext)
+}
 
 
 def _to_json(
@@ -65,13 +99,19 @@ def _to_json(
     sort_keys: bool = False,
 ) -> str:
     """Return JSON for a model to read: nothing escaped for HTML, nor for ASCII unless asked."""
-    return json.dumps(
-        value,
-        ensure_ascii=ensure_ascii,
-        indent=indent,
-        separators=separators,
-        sort_keys=sort_keys,
-    )
+
+    def make() -> str:
+        return json.dumps(
+            value,
+            ensure_ascii=ensure_ascii,
+            indent=indent,
+            separators=separators,
+            sort_keys=sort_keys,
+        )
+
+    if type(value) is Kept and separators is None:
+        return value.json((ensure_ascii, indent, sort_keys), make)
+    return make()
 
 
 def _raise_exception(message: str) -> NoReturn:

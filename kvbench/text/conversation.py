@@ -22,14 +22,23 @@ names, roles but four. `kvbench.router.tokens` takes that for "not known".
 from __future__ import annotations
 
 import json
+from collections import OrderedDict
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
+from xxhash import xxh3_128_intdigest
+
+from kvbench.text.chat_template import Kept
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_NULL = msgspec.Raw(b"null")
+_LONGEST_KEPT = 131_072  # bytes of JSON: in memory it is some five times as long
+_SHORT = 1024  # characters of a call's arguments
+_MOST_KNOWN = 8192
 _BILLING = "x-anthropic-billing-header"
 
 
@@ -177,32 +186,75 @@ class Tool(msgspec.Struct, gc=False):
     type: Literal["function"] = "function"
     defer_loading: bool | None = None
 
-    def seen(self) -> dict[str, object]:
+    def seen(self) -> Kept:
         """Return it as a template sees it."""
         told, defers = self.function, self.defer_loading
         function: dict[str, object] = {
             "name": told.name,
             "description": told.description,
-            "parameters": told.parameters,
+            "parameters": None if told.parameters is None else Kept(told.parameters),
         }
         if told.strict is not None:
             function["strict"] = told.strict
         inner = defers if told.defer_loading is None else told.defer_loading
         if inner is not None:
             function["defer_loading"] = inner
-        tool: dict[str, object] = {"type": self.type, "function": function}
-        return tool if defers is None else {**tool, "defer_loading": defers}
+        tool: dict[str, object] = {"type": self.type, "function": Kept(function)}
+        return Kept(tool if defers is None else {**tool, "defer_loading": defers})
 
 
-def tools_seen(tools: Sequence[Tool] | None) -> list[dict[str, object]] | None:
+_TOOLS = msgspec.json.Decoder(list[Tool])
+
+
+def tools_seen(tools: Sequence[Tool] | None) -> list[Kept] | None:
     """Return tools as a template sees them; None: there are none."""
     return None if tools is None else [tool.seen() for tool in tools]
 
 
+class KnownTools:
+    """Tools that came before: agents send the same with each request, and they are long.
+
+    Args:
+        most: Of how many requests tools are kept.
+    """
+
+    def __init__(self, most: int = 64) -> None:
+        self._most = most
+        self._kept: OrderedDict[int, list[Kept]] = OrderedDict()
+
+    def seen(self, tools: msgspec.Raw) -> list[Kept] | None:
+        """Return tools, as JSON, as a template sees them; None: there are none.
+
+        Raises:
+            ValueError: They are no tools.
+        """
+        if not tools or tools == _NULL:
+            return None
+        name = xxh3_128_intdigest(tools)
+        found = self._kept.get(name)
+        if found is None:
+            found = [tool.seen() for tool in _TOOLS.decode(tools)]
+            if len(memoryview(tools)) <= _LONGEST_KEPT:
+                self._kept[name] = found
+                if len(self._kept) > self._most:
+                    self._kept.popitem(last=False)
+        else:
+            self._kept.move_to_end(name)
+        return found
+
+
 def _arguments(text: str) -> dict[str, object]:
+    """Return the arguments of a call; none, if that is no object."""
+    return _known_arguments(text) if len(text) <= _SHORT else _read_arguments(text)
+
+
+def _read_arguments(text: str) -> dict[str, object]:
     """Return the arguments of a call; none, if that is no object."""
     try:
         found = json.loads(text) if text else {}
     except json.JSONDecodeError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return Kept(found) if isinstance(found, dict) else {}
+
+
+_known_arguments = lru_cache(_MOST_KNOWN)(_read_arguments)

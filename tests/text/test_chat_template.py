@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from kvbench.errors import InputError
-from kvbench.text.chat_template import ChatTemplate
+from kvbench.text.chat_template import ChatTemplate, Kept
 
 HELLO = [{"role": "user", "content": "hello"}]
 SAY = "{% macro say(n, told) %}{% for one in told %}{{ one.text }}{% endfor %}{% endmacro %}"
@@ -131,3 +131,46 @@ def test_a_template_that_does_not_compile_names_its_line():
 def test_a_template_that_loops_over_a_content_may_read_parts(source, reads):
     """It is handed the parts; any other is handed one text."""
     assert ChatTemplate(source, where="t", special_tokens={}).reads_parts is reads
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("{% set ns = namespace(a=0, b='x') %}{{ ns.a }}{{ ns.b }}{{ ns.c }}", "0x"),
+        ("{% for m in messages %}{{ loop.index0 }}{{ loop.last }}{{ loop.x }}{% endfor %}",
+         "0True"),
+        ("{{ 'a-b'.split('-')[1] }}{{ 'a'.x }}{{ '{}!'.format('b') }}", "bb!"),
+        ("{{ messages[0].x }}{{ tools[0].x }}{{ tools[0].name }}{{ tools[0].keys() | list }}",
+         "f['name']"),
+        ("{{ '{0.__class__}'.format('a') }}", ""),
+        ("{{ 'a'.__class__.__mro__ }}", None),
+        ("{% for m in messages %}{{ loop.__class__.__mro__ }}{% endfor %}", None),
+        ("{% set ns = namespace() %}{{ ns.__class__.__mro__ }}", None),
+        ("{{ tools[0]._told.x }}", None),
+        ("{{ tools[0].update({}) }}", None),
+    ],
+)  # fmt: skip
+def test_what_is_found_at_once_is_what_jinja_finds_and_no_more(source, text):
+    """Attributes of texts, loops, namespaces and objects; what begins with `_` stays closed."""
+    if text is not None:
+        assert render(source, tools=[Kept({"name": "f"})]) == text
+        return
+    with pytest.raises(InputError):
+        render(source, tools=[Kept({"name": "f"})])
+
+
+def test_what_many_prompts_have_in_them_is_made_json_once():
+    """But each way of writing it for itself."""
+    kept = Kept({"b": 1, "a": "é"})
+    for _ in range(2):
+        assert render("{{ tools[0] | tojson }}", tools=[kept]) == '{"b": 1, "a": "é"}'
+        assert render("{{ tools[0] | tojson(indent=1) }}", tools=[kept]) == (
+            '{\n "b": 1,\n "a": "é"\n}'
+        )
+        assert render("{{ tools[0] | tojson(sort_keys=true) }}", tools=[kept]) == (
+            '{"a": "é", "b": 1}'
+        )
+        assert render("{{ tools[0] | tojson(separators=[',', ':']) }}", tools=[kept]) == (
+            '{"b":1,"a":"é"}'
+        )
+    assert len(kept._told) == 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from kvbench.text.conversation import Message, Tool, tools_seen
+from kvbench.text.conversation import KnownTools, Message, Tool, tools_seen
 
 
 def seen(message: dict[str, object], *, parts: bool = False) -> list[tuple[str, object]]:
@@ -120,3 +120,28 @@ def test_the_line_that_only_billing_wants_is_taken_away(parts):
 def test_what_only_others_may_have_is_not_sound(message, sound):
     """A server may refuse it, or pass over it: it was not tried."""
     assert msgspec.convert(message, Message).sound is sound
+
+
+def test_tools_that_came_before_are_not_read_again():
+    """The same bytes, the same objects; so many are kept, those used last."""
+    known = KnownTools(most=2)
+    raw = [msgspec.Raw(b'[{"function":{"name":"%d"}}]' % number) for number in range(3)]
+    first = known.seen(raw[0])
+    assert first == [
+        {"type": "function", "function": {"name": "0", "description": None, "parameters": None}}
+    ]
+    assert known.seen(raw[1]) is not first
+    assert known.seen(raw[0]) is first
+    known.seen(raw[2])
+    assert known.seen(raw[0]) is first
+    assert known.seen(msgspec.Raw(b"null")) is known.seen(msgspec.Raw()) is None
+    with pytest.raises(ValueError, match="function"):
+        known.seen(msgspec.Raw(b'[{"type":"function"}]'))
+
+
+def test_tools_that_are_very_long_are_not_kept():
+    """There is room for 64 of a hundred kilobytes."""
+    raw = msgspec.Raw(b'[{"function":{"name":"f","description":"%s"}}]' % (b"x" * 200_000))
+    known = KnownTools()
+    assert known.seen(raw) == known.seen(raw)
+    assert known.seen(raw) is not known.seen(raw)
