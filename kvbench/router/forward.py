@@ -7,7 +7,9 @@ Rules:
   pod had the whole request before it died: generating twice costs time and changes nothing. An idle
   connection that turns out to be closed costs a new connection to the same pod, and no blame.
 - An answer of 503, 429 or 508 is passed on only if no other pod is offered: who says so has done
-  nothing yet. It would also be the pod with the least to do, and draw all traffic.
+  nothing yet. It would also be the pod with the least to do, and draw all traffic. But of what
+  another router has sent here the second 508 is passed on: else routers that have only each other
+  ask all others in every order.
 - A 4xx of a pod that has given several in a row is not passed on before another pod has been asked:
   what that one says of the same prompt tells whether the client errs, or the first pod.
 - At most four pods are sent a request, for it may be what kills them. Those that could not even be
@@ -89,9 +91,9 @@ class Forwarding:
 
     __slots__ = (
         "_among", "_arrived", "_connecting", "_dechunk", "_decision", "_doubted", "_exchange",
-        "_first_piece", "_fleet", "_keep_alive", "_lease", "_pod", "_policy", "_prompt", "_request",
-        "_sent", "_slow", "_spent", "_status", "_tried", "_troubles", "_unsent", "_upstream",
-        "_usage", "deadline", "on_end",
+        "_first_piece", "_fleet", "_keep_alive", "_lease", "_looped", "_pod", "_policy", "_prompt",
+        "_request", "_sent", "_slow", "_spent", "_status", "_tried", "_troubles", "_unsent",
+        "_upstream", "_usage", "deadline", "on_end",
     )  # fmt: skip
 
     def __init__(
@@ -126,7 +128,7 @@ class Forwarding:
         self._first_piece: float | None = None
         self._status = 0
         self._unsent = b""
-        self._keep_alive = self._dechunk = False
+        self._keep_alive = self._dechunk = self._looped = False
         self._slow = False  # whether the client has yet to take what has come
         self.deadline = _NEVER
         exchange.on_close = self._client_left
@@ -228,7 +230,7 @@ class Forwarding:
         fleet, pod, decision = self._fleet, self._pod, self._decision
         status = self._status = head.status
         assert pod is not None
-        if status in _ELSEWHERE and self._another(pod):
+        if status in _ELSEWHERE and not self._goes_round(status) and self._another(pod):
             self._drop()
             self.failed("unavailable", f"answered {status}")
             return
@@ -260,6 +262,13 @@ class Forwarding:
         )
 
     def _doubtful(self, pod: Pod, status: int) -> bool:
+    def _goes_round(self, status: int) -> bool:
+        """Return whether a request of another router's comes back for the second time."""
+        if status != _LOOP or b"via" not in self._exchange.request.head.named:
+            return False
+        before, self._looped = self._looped, True
+        return before
+
         """Return whether another pod is to be asked what it thinks of a prompt that was refused."""
         refused = self._prompt is not None and _well(status)
         return refused and self._another(pod) and self._fleet.membership.doubts(pod)

@@ -131,6 +131,6 @@ def test_many_routers_that_have_only_each_other_soon_give_up():
                 for house in houses
                 for pod in house.router.fleet.membership.pods.values()
             )
-            assert passed_on <= 4 + 4 * 4 + 4 * 4 * 4
+            assert passed_on <= 4 * (1 + 2 * (1 + 2))
 
     run(case)
