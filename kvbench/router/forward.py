@@ -17,6 +17,7 @@ Rules:
 - After that byte nothing is repeated. A pod that breaks off has its client cut off too, for only so
   can the client tell the answer from a whole one.
 - A pod that is too slow for the limits is given up, not replaced: the next one would be slower.
+  One that is found to sleep, or to answer nobody, is replaced if another is offered.
 - A client that leaves has its request cancelled at once, by closing the connection to the pod.
 - However a request ends, its place on the pod is given back, once.
 - Bytes pass through as they come. A client that reads too slowly stops the reading from the pod;
@@ -261,7 +262,6 @@ class Forwarding:
             head, length, ours, keep_alive=self._keep_alive, dechunk=self._dechunk
         )
 
-    def _doubtful(self, pod: Pod, status: int) -> bool:
     def _goes_round(self, status: int) -> bool:
         """Return whether a request of another router's comes back for the second time."""
         if status != _LOOP or b"via" not in self._exchange.request.head.named:
@@ -269,6 +269,7 @@ class Forwarding:
         before, self._looped = self._looped, True
         return before
 
+    def _doubtful(self, pod: Pod, status: int) -> bool:
         """Return whether another pod is to be asked what it thinks of a prompt that was refused."""
         refused = self._prompt is not None and _well(status)
         return refused and self._another(pod) and self._fleet.membership.doubts(pod)
@@ -367,6 +368,14 @@ class Forwarding:
             self._slow = False
             self._upstream.resume()
             self.deadline = self._fleet.clock.now() + self._fleet.limits.idle_s
+
+    def leave(self, pod: Pod, why: str) -> None:
+        """Try another pod, if there is one and this one has not begun to answer: it is down."""
+        if self._pod is pod and not self._status and self._another(pod):
+            self._drop()
+            self._fleet.meters.errors.add(pod.name, "unavailable")
+            self._spent += 1
+            self._elsewhere(pod, why)
 
     def too_late(self) -> None:
         """Give up a pod that takes too long, or a client that does not take its answer."""

@@ -49,6 +49,7 @@ class Pod:
         draining: Whether it is to get no more.
         breaker: Its breaker.
         refusals: Prompts in a row that it answered with 4xx since another was last asked.
+        met: Whether a probe has ever succeeded.
         probes_failed: Probes in a row that failed; None before the first.
         down: Whether probes have found it down.
         trouble: The last failure in words, None while all is well.
@@ -63,6 +64,7 @@ class Pod:
     draining: bool = False
     breaker: Breaker = field(default_factory=Breaker)
     refusals: int = 0
+    met: bool = False
     probes_failed: int | None = None
     down: bool = False
     trouble: str | None = None
@@ -231,6 +233,7 @@ class Membership:
                 self._recovered(pod)
             pod.probes_failed = 0
             pod.down = False
+            pod.met = True
             return
         pod.probes_failed = (pod.probes_failed or 0) + 1
         pod.trouble = why

@@ -1,6 +1,8 @@
 """Each pod asked again and again: is it well, how much has it to do, which models does it serve?
 
-A pod that was not well is asked for its models anew: it may have come back as another.
+A pod that was not well is asked for its models anew: it may have come back as another. Requests
+that wait at one that is down and answers nobody, as it sleeps or is gone without a word, are sent
+to others; so are none that it has begun to answer, and none where there is no other.
 """
 
 from __future__ import annotations
@@ -79,7 +81,7 @@ def _judge(fleet: Fleet, pod: Pod, path: str, answer: Answer, state: str) -> boo
         why = f"{pod.address.base}{path} answered {answer.status}"
     elif why is None and state != "awake":
         why = f"is {state}: it has to be woken (POST /wake_up there)"
-    was_down = pod.down
+    was_down, met = pod.down, pod.met
     certain = answer.refused or loop or state != "awake"
     fleet.membership.probed(pod, why, refused=certain)
     if answer.refused or state == "asleep":
@@ -90,7 +92,10 @@ def _judge(fleet: Fleet, pod: Pod, path: str, answer: Answer, state: str) -> boo
         if pod.down:
             logger.warning("%s is down: %s", pod.name, why)
         else:
-            logger.info("%s is up again", pod.name)
+            logger.info("%s is up%s", pod.name, " again" if met else "")
+    if pod.down and why is not None and (answer.trouble or state != "awake"):
+        for forwarding in tuple(fleet.under_way):
+            forwarding.leave(pod, why)
     return why is None
 
 

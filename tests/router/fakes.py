@@ -125,6 +125,7 @@ class FakePod:
     script: object = fine
     metrics: object = untold
     healthy: bool = True
+    frozen: bool = False  # whether it answers nobody that asks for its health
     health: int = 200  # what /health answers while it is
     models: list[str] | None = None  # None leaves /v1/models to the script
     calls: list[Call] = field(default_factory=list)
@@ -193,6 +194,8 @@ class FakePod:
         call = Call(self, method, target, headers, body, writer)
         if target == "/health":
             self.connections -= 1
+            if self.frozen:
+                await call.gone()
             await call.answer(b"", self.health if self.healthy else 503)
             return
         if target == "/v1/models" and self.models is not None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 
 import pytest
-from router.fakes import CHAT, FakePod, House, ask, chat, fine, run, until
+from router.fakes import CHAT, Client, FakePod, House, ask, chat, chunk, fine, run, until
 
 
 class Zoo(House):
@@ -203,6 +204,112 @@ def test_a_pod_that_sleeps_gets_no_requests_and_its_cache_is_forgotten(caplog):
             assert known.trouble == "is paused: it has to be woken (POST /wake_up there)"
         assert f"{pod.name} is down: is asleep" in caplog.text
         assert f"{pod.name} is up again" in caplog.text
+
+    run(case)
+
+
+async def silent(call):
+    """Take a request and leave it waiting."""
+    await call.gone()
+
+
+@pytest.mark.parametrize("how", ["sleeps", "freezes"])
+def test_what_waits_at_a_pod_that_is_down_and_silent_is_answered_by_another(how, caplog):
+    """It would wait until the pod is woken, or for ten minutes."""
+    caplog.set_level(logging.INFO, "kvbench.router.probing")
+
+    async def case():
+        timing = {"probe_every_s": 0.005, "probe_timeout_s": 0.02}
+        async with House(silent, fine, policy="round_robin", **timing) as house:
+            pod, other = house.pods
+            known = house.router.fleet.membership.pods[pod.name]
+            await until(lambda: known.met)
+            waiting = await Client.to(house.url)
+            waiting.send("POST", CHAT, chat("hi"), "x-request-id: mine")
+            call = await pod.arrivals.get()
+            pod.frozen, pod.metrics = how == "freezes", sleeper([1])
+            reply = await waiting.reply()
+            await call.gone()
+
+            assert (reply.status, reply.headers["x-kvbench-pod"]) == (200, other.name)
+            await house.quiet()
+            entries = (await ask(house.url, "GET", "/decisions/mine")).json()["decisions"]
+            assert [entry["end"] for entry in entries] == ["failed", "answered"]
+            assert house.in_flight() == [(0, 0), (0, 0)]
+            assert await house.metric(
+                "kvbench_router_errors_total", pod=pod.name, kind="unavailable"
+            ) == 1  # fmt: skip
+            waiting.close()
+
+    run(case)
+
+
+def test_what_waits_at_a_pod_that_is_down_stays_where_there_is_no_other_or_its_answer_has_begun():
+    """A pod that is woken answers, and half an answer cannot be begun anew."""
+
+    async def case():
+        go_on = asyncio.Event()
+
+        async def waits(call):
+            if b"stream" in call.body:
+                await call.begin_stream(b"1")
+            await go_on.wait()
+            if b"stream" in call.body:
+                await call.end_stream()
+            else:
+                await call.answer()
+
+        states = [-1]
+        async with House(waits, named=[], probe_every_s=0.005, admin=True) as house:
+            pod = house.pods[0]
+            pod.metrics = sleeper(states)
+            house.router.sources.roster.add(pod.url)
+            house.router.gather_pods()
+            (known,) = house.router.fleet.membership.pods.values()
+            alone, begun = await Client.to(house.url), await Client.to(house.url)
+            alone.send("POST", CHAT, chat("hi"))
+            await pod.arrivals.get()
+            begun.send("POST", CHAT, chat("hi", stream=True))
+            await pod.arrivals.get()
+            await begun.head()
+            states.append(1)
+            await until(lambda: known.down)
+            probes = known.probes_failed
+            await until(lambda: known.probes_failed > probes + 2)
+            go_on.set()
+
+            assert (await alone.reply()).status == 200
+            assert await begun.chunk() == chunk(b"1")
+            assert await begun.chunk() == chunk(b"")
+            for client in (alone, begun):
+                client.close()
+
+    run(case)
+
+
+def test_a_pod_that_was_never_up_comes_up_and_not_again(caplog):
+    """As one that starts together with its router."""
+    caplog.set_level(logging.INFO, "kvbench.router.probing")
+
+    async def case():
+        async with House(fine, named=[], probe_every_s=0.005, admin=True) as house:
+            (pod,) = house.pods
+            await pod.stop()
+            house.router.sources.roster.add(pod.url)
+            house.router.gather_pods()
+            (known,) = house.router.fleet.membership.pods.values()
+            for _ in range(2):
+                await until(lambda: known.down)
+                await pod.start()
+                await until(lambda: not known.down)
+                await pod.stop()
+            await until(lambda: known.down)
+        said = [record.getMessage() for record in caplog.records]
+        assert [line.partition(" is ")[2] for line in said] == [
+            "down: connection refused", "up",
+            "down: connection refused", "up again",
+            "down: connection refused",
+        ]  # fmt: skip
 
     run(case)
 
