@@ -37,7 +37,7 @@ class UsageFinder:
 
     def feed(self, piece: bytes) -> None:
         """Look at the next piece of the body."""
-        window = self._tail + piece
+        window = self._tail + piece if self._tail else piece
         at = window.rfind(_KEY)
         if at < 0:
             self._tail = b"" if piece.endswith(b"\n") else window[-_KEPT:]  # a key is in one line
@@ -52,6 +52,6 @@ class UsageFinder:
             return None, None
         prompt, cached = _PROMPT.search(found), _CACHED.search(found)
         tokens = int(prompt[1]) if prompt else None
-        if tokens is not None and found.find(b"cache_") >= 0:  # `in` asks first whether it is a number
+        if tokens is not None and found.find(b"cache_") >= 0:  # not `in`, which is slow
             tokens += sum(map(int, _BESIDE.findall(found)))
         return tokens, int(cached[1]) if cached else None
