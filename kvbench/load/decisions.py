@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import gevent
 
 from kvbench.load.target import Target
-from kvbench.records.decisions import EVERY_SECONDS, DecisionLog
+from kvbench.records.decisions import DecisionLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,7 +58,7 @@ def decisions_collected(settings: Settings, folder: RunFolder) -> Iterator[None]
 
 def _watch(log: DecisionLog) -> None:
     while not log.over:
-        gevent.sleep(EVERY_SECONDS)
+        gevent.sleep(log.wait_s)
         log.collect()
 
 

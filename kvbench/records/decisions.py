@@ -1,8 +1,9 @@
 """What a router decided on the requests of a run, and what came of it.
 
 A router shows its last decisions (`GET /decisions`); while a run goes on they are collected in the
-run's folder, a JSON line each, in the order in which the requests ended (`DecisionLog`). Rows and
-decisions are joined by the request's id. A request that was tried on several pods has a decision
+run's folder, a JSON line each, in the order in which the requests ended (`DecisionLog`). The faster
+they come, the sooner is the next look; what was lost all the same is counted. Rows and decisions
+are joined by the request's id. A request that was tried on several pods has a decision
 for each.
 """
 
@@ -18,10 +19,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 EVERY_SECONDS = 0.5
-"""Between two looks at a router's decisions: it keeps a thousand."""
+"""Between two looks at a router's decisions, where they come slowly: it keeps a thousand."""
 
 _T = TypeVar("_T")
 _MOST_AT_ONCE = 100  # the router makes them while requests wait
+_WANTED = 250  # of a look: four times as many are kept
 
 
 class Option(msgspec.Struct, frozen=True):
@@ -106,6 +108,8 @@ class DecisionLog:
 
     Attributes:
         over: Whether there is nothing to collect: nobody tells decisions, or the disk takes none.
+        lost: Decisions, whosever, that the router had dropped before they were asked for.
+        wait_s: Seconds until the next look.
     """
 
     def __init__(self, path: Path, prefix: str, get: Callable[[str], bytes | None]) -> None:
@@ -114,6 +118,8 @@ class DecisionLog:
         self._get = get
         self._seen = 0
         self.over = False
+        self.lost = 0
+        self.wait_s = EVERY_SECONDS
 
     def begin(self) -> None:
         """Ask where the router is, before the run's first request; one that tells nothing is it."""
@@ -123,14 +129,19 @@ class DecisionLog:
 
     def collect(self) -> None:
         """Append all that is new."""
+        before = self._seen
         while not self.over and self._collect() == _MOST_AT_ONCE:
             pass
+        came = max(self._seen - before, _WANTED / 2)
+        self.wait_s = min(self.wait_s * _WANTED / came, EVERY_SECONDS)
 
     def _collect(self) -> int:
         """Append what is new, at most so much; return how much that was."""
         page = self._ask(self._seen, _MOST_AT_ONCE)
         if page is None:
             return 0
+        if page.decisions:
+            self.lost += max(page.decisions[0].number - self._seen - 1, 0)
         self._seen = max((entry.number for entry in page.decisions), default=page.ended)
         ours = [entry for entry in page.decisions if entry.id.startswith(self._prefix)]
         try:

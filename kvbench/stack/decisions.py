@@ -1,8 +1,8 @@
 """Collects what the router decides while a run goes on, in the run's folder.
 
-A thread of its own asks the router twice a second which requests have ended since. A router that
-does not tell its decisions is asked once. What comes too fast is lost, oldest first: the router
-keeps a thousand.
+A thread of its own asks the router twice a second, or more often, which requests have ended since.
+A router that does not tell its decisions is asked once. What comes too fast even so is lost, oldest
+first: the router keeps a thousand.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class DecisionWatch:
         url: The router's URL; None where there is none.
         path: The file that gets the lines.
         prefix: With what the ids of the run's requests begin.
-        every_s: Seconds between two questions.
+        every_s: Seconds between two questions, at most.
     """
 
     def __init__(
@@ -56,8 +56,13 @@ class DecisionWatch:
         self._thread.join()
         self._log.collect()
 
+    def notes(self) -> list[str]:
+        """Return what there is to say of what was collected."""
+        lost = self._log.lost
+        return [f"{lost} decisions came faster than they could be collected"] if lost else []
+
     def _run(self) -> None:
-        while not self._log.over and not self._over.wait(self._every_s):
+        while not self._log.over and not self._over.wait(min(self._every_s, self._log.wait_s)):
             self._log.collect()
 
     def _get(self, path: str) -> bytes | None:

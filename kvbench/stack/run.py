@@ -269,6 +269,7 @@ def run(job: Job, watch: Watch, check: Callable[[], None] = lambda: None) -> Out
     state: Literal["finished", "interrupted", "failed"] = "failed"
     interrupted: BaseException | None = None
     aborted: str | None = None
+    decisions: DecisionWatch | None = None
     try:
         watch.begin(prepared)
         if job.isolation == "reset":
@@ -276,10 +277,8 @@ def run(job: Job, watch: Watch, check: Callable[[], None] = lambda: None) -> Out
         before = cache_counters(prepared.target.pods)
         folder, target = prepared.folder, prepared.target
         router = target.url if target.routed else None
-        with (
-            ServerWatch(servers_of(target), folder.server_path),
-            DecisionWatch(router, folder.decisions_path, folder.id),
-        ):
+        decisions = DecisionWatch(router, folder.decisions_path, folder.id)
+        with ServerWatch(servers_of(target), folder.server_path), decisions:
             _drive(prepared, watch, check)
         state = "finished"
     except GateAbortError as stop:
@@ -289,7 +288,8 @@ def run(job: Job, watch: Watch, check: Callable[[], None] = lambda: None) -> Out
         interrupted = error
     finally:
         watch.end()
-    outcome = close(prepared, state, before, aborted)
+    said = () if decisions is None else decisions.notes()
+    outcome = close(prepared, state, before, aborted, said)
     if interrupted is not None:
         raise interrupted
     return outcome
@@ -353,8 +353,9 @@ def close(
     state: Literal["finished", "interrupted", "failed"],
     before: dict[str, dict[str, float]],
     aborted: str | None = None,
+    said: Sequence[str] = (),
 ) -> Outcome:
-    """Count, keep, summarise, judge and report what there is."""
+    """Count, keep, summarise, judge and report what there is; note what else was `said`."""
     folder, target = prepared.folder, prepared.target
     after = cache_counters(target.pods)
     manifest = msgspec.structs.replace(
@@ -384,7 +385,7 @@ def close(
         validity=list(evidence.reasons),
     )
     folder.write_manifest(manifest)
-    notes = [*prepared.notes, *_afterthoughts(summary, manifest)]
+    notes = [*prepared.notes, *said, *_afterthoughts(summary, manifest)]
     verdict = _verdict(evidence, prepared.gates)
     report, limits = folder.path / "report.html", prepared.job.limits
     unwritten = _refusal(lambda: build_report([folder.path], report, limits)) or unwritten

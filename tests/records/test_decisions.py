@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kvbench.records.decisions import Entry, Option, read_causes, read_decisions
+from kvbench.records.decisions import DecisionLog, Entry, Option, read_causes, read_decisions
 
 
 def entry(identity, number=1):
@@ -36,6 +36,51 @@ def test_decisions_come_back_by_request_in_their_order(tmp_path):
     }
     assert found["b"] == [entry("b", 1)]
     assert list(read_decisions(file, {"b"})) == ["b"]
+
+
+class Ring:
+    """A router's last thousand decisions, some of which come before each look."""
+
+    def __init__(self):
+        self.ended = 0
+        self.looks = 0
+
+    def get(self, path):
+        """Answer."""
+        self.looks += 1
+        since, most = (int(part.partition("=")[2]) for part in path.partition("?")[2].split("&"))
+        first = max(since, self.ended - 1000)
+        found = [entry(f"run-{n}", n) for n in range(first + 1, min(first + most, self.ended) + 1)]
+        return msgspec.json.encode({"decisions": found, "ended": self.ended})
+
+
+def test_the_faster_decisions_come_the_sooner_is_the_next_look(tmp_path):
+    """At six thousand a second too they are all collected; when they stop, so does the hurry."""
+    ring = Ring()
+    log = DecisionLog(tmp_path / "decisions.jsonl", "run-", ring.get)
+    log.begin()
+    for per_second in (1900, 3000, 6000):
+        for _ in range(10):
+            ring.ended += int(per_second * log.wait_s)
+            log.collect()
+        assert log.wait_s < 300 / per_second
+    assert log.lost == 0
+    assert len(read_decisions(tmp_path / "decisions.jsonl")) == ring.ended
+    for _ in range(5):
+        log.collect()
+    assert log.wait_s == 0.5
+
+
+def test_what_came_faster_than_it_could_be_collected_is_counted(tmp_path):
+    """The router keeps a thousand; the oldest are gone."""
+    ring = Ring()
+    log = DecisionLog(tmp_path / "decisions.jsonl", "run-", ring.get)
+    log.begin()
+    for number in (500, 1500, 1000):
+        ring.ended += number
+        log.collect()
+    assert log.lost == 500
+    assert len(read_decisions(tmp_path / "decisions.jsonl")) == 2500
 
 
 def test_a_run_without_decisions_has_none(tmp_path):

@@ -47,12 +47,21 @@ def router():
 def test_the_decisions_of_the_run_are_collected_once_each(router, tmp_path):
     """Those of before are not; what comes in one piece too many is fetched in several."""
     file = tmp_path / "decisions.jsonl"
-    with DecisionWatch(router, file, "run-", every_s=60):
+    with DecisionWatch(router, file, "run-", every_s=60) as watch:
         pass
     found = read_decisions(file)
     assert list(found) == [f"run-{n}" for n in range(OLD + 1, 1204)]
     assert _Router.asked[:2] == [0, OLD]
     assert len(file.read_text().splitlines()) == 1200
+    assert watch.notes() == []
+
+
+def test_what_was_lost_is_told(router, tmp_path, monkeypatch):
+    """For `explain` will miss it."""
+    monkeypatch.setattr(_Router, "ended", _Router.ended[:OLD] + _Router.ended[-1000:])
+    with DecisionWatch(router, tmp_path / "decisions.jsonl", "run-", every_s=60) as watch:
+        pass
+    assert watch.notes() == ["200 decisions came faster than they could be collected"]
 
 
 @pytest.mark.parametrize("url", [None, "http://127.0.0.1:1"])
