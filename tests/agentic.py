@@ -26,6 +26,8 @@ SCHEMAS = [
         "properties": {"é": {"enum": [1, 2.5, 1e30, None, True]}},
     },
 ]
+BILL = "x-anthropic-billing-header: cch=1;"
+INPUTS = [{}, {"path": "/é", "n": 3}, {"b": [1.5, None, "\ud83d\ude00"], "a": {"x": True}}]
 ARGUMENTS = [
     "{}", "", '{"b": 1, "a": "é"}', '{"path":"/a/b","n":3}', "not json", "[1, 2]", "42", "null",
     '{"x": {"y": [1.0, 1e5, -0, null, true, "\\ud83d\\ude00"]}}', '{"a": 1, "a": 2}',
@@ -94,8 +96,7 @@ def _messages(rng: random.Random) -> list[dict[str, object]]:
     """Return a conversation."""
     messages: list[dict[str, object]] = []
     if rng.random() < 0.7:
-        bill = "x-anthropic-billing-header: cch=1;"
-        text = rng.choice([*TEXTS, bill, bill + "\nYou are kind."])
+        text = rng.choice([*TEXTS, BILL, BILL + "\nYou are kind."])
         content = text if rng.random() < 0.7 else [{"type": "text", "text": t} for t in (text, "b")]
         messages.append({"role": "system", "content": content})
     for _ in range(rng.randrange(1, 5)):
@@ -128,5 +129,54 @@ def chat(rng: random.Random) -> dict[str, object]:
     return body
 
 
-PATHS = {"/v1/chat/completions": chat}
+def _block(rng: random.Random, role: str) -> dict[str, object]:
+    """Return a piece of one of Anthropic's messages."""
+    kinds = {
+        "text": {"text": rng.choice(TEXTS), "citations": None},
+        "thinking": {"thinking": rng.choice(TEXTS), "signature": "x"},
+        "redacted_thinking": {"data": "x"},
+        "tool_use": {"id": "call00001", "name": "read", "input": rng.choice(INPUTS)},
+        "tool_result": {"tool_use_id": "call00001", "content": _content(rng), "is_error": False},
+    }
+    allowed = ("text", "tool_result") if role == "user" else tuple(kinds)[:-1]
+    kind = rng.choice(allowed if rng.random() < 0.97 else tuple(kinds))
+    block = {"type": kind, **kinds[kind]}
+    if rng.random() < 0.2:
+        block["cache_control"] = {"type": "ephemeral"}
+    return block
+
+
+def messages(rng: random.Random) -> dict[str, object]:
+    """Return the body of Anthropic's messages."""
+    said = []
+    for number in range(rng.randrange(1, 8)):
+        role = "assistant" if number % 2 else "user"
+        blocks = [_block(rng, role) for _ in range(rng.randrange(4))]
+        said.append({"role": role, "content": blocks or rng.choice(TEXTS)})
+        if rng.random() < 0.1:
+            bill = [{"type": "text", "text": t} for t in (rng.choice(TEXTS), f"{BILL}\nx", "now")]
+            said.append({"role": "system", "content": rng.choice([*TEXTS, BILL, bill])})
+    body: dict[str, object] = {"model": "m", "max_tokens": 5, "messages": said}
+    system = [{"type": "text", "text": rng.choice([*TEXTS, BILL])} for _ in range(3)]
+    thinking = ["disabled", "adaptive"]
+    for name, values in (
+        ("system", [*TEXTS, BILL, system]), ("metadata", [{"user_id": "u"}]), ("stream", [True]),
+        ("thinking", [{"type": rng.choice(thinking)}]), ("output_config", [{"effort": "low"}, {}]),
+        ("chat_template_kwargs", [{"enable_thinking": False}]),
+    ):  # fmt: skip
+        if rng.random() < 0.3:
+            body[name] = rng.choice(values)
+    if rng.random() < 0.8:
+        body["tools"] = [
+            {"name": "read", "input_schema": dict(rng.choice(SCHEMAS))}
+            | ({"description": rng.choice(TEXTS)} if rng.random() < 0.7 else {})
+            | ({"strict": True, "type": "custom"} if rng.random() < 0.1 else {})
+            for _ in range(rng.randrange(4))
+        ]
+        if rng.random() < 0.3:
+            body["tool_choice"] = {"type": rng.choice(["auto", "any", "none"])}
+    return body
+
+
+PATHS = {"/v1/chat/completions": chat, "/v1/messages": messages}
 """By path: what makes a body for it."""

@@ -185,7 +185,8 @@ PARTED = """
 
 PRINTING = """
 {%- for message in messages %}{{- message | tojson }}{{- '<|end|>' }}{%- endfor %}
-{{- tools | tojson }}{{- documents | tojson }}{{- add_generation_prompt | tojson }}
+{{- tools | default('no') | tojson }}{{- documents | default('no') | tojson }}
+{{- add_generation_prompt | tojson }}{{- enable_thinking | default('no') | tojson }}
 """
 """Whatever it is handed, in its order."""
 

@@ -33,14 +33,15 @@ import xxhash
 from kvbench.errors import InputError
 from kvbench.kvcache.blocks import PromptKeys
 from kvbench.kvcache.chains import ChainStore
+from kvbench.router.conversations import Body, Chat, Messages
 from kvbench.router.keys import Prompt
-from kvbench.text.conversation import KnownTools, Message
 from kvbench.text.prefix_store import PrefixStore, Tokens
 from kvbench.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from kvbench.router.conversations import Conversation
     from kvbench.text.prefix_store import Lookup
 
 logger = logging.getLogger(__name__)
@@ -55,40 +56,12 @@ FORMS: Final = {
     "": "everything",
     "parts": "chats with contents of several parts",
     "tools": "chats with tools, thoughts or template arguments",
+    "messages": "Anthropic's messages",
 }
 """Forms of prompts: each is trusted apart, and none if the first is not."""
 
 
-class _Body(msgspec.Struct):
-    """What of a body decides which tokens the prompt has; None is what may not be there."""
-
-    model: str = ""
-    stream: bool | None = False
-    session_id: str | None = None
-    prompt_cache_key: str | None = None
-    user: str | None = None
-    cache_salt: str | None = None
-    documents: None = None
-    chat_template: None = None
-    truncate_prompt_tokens: None = None
-    prompt_embeds: None = None
-    mm_processor_kwargs: None = None
-    features: None = None
-    prompt_logprobs: None = None  # for which all of the prompt is computed, whatever is cached
-
-
-class _Chat(_Body, kw_only=True):
-    messages: list[Message]
-    tools: msgspec.Raw = msgspec.Raw()
-    tool_choice: object = None
-    chat_template_kwargs: dict[str, object] | None = None
-    reasoning_effort: str | None = None
-    add_generation_prompt: bool = True
-    add_special_tokens: Literal[False] | None = None
-    continue_final_message: Literal[False] | None = None
-
-
-class _Completion(_Body, kw_only=True):
+class _Completion(Body, kw_only=True):
     prompt: str | list[int]
     add_special_tokens: bool | None = None
     echo: Literal[False] | None = None  # may want probabilities of the prompt
@@ -98,26 +71,25 @@ class _Sampling(msgspec.Struct):
     prompt_logprobs: None = None
 
 
-class _Generation(_Body, kw_only=True):
+class _Generation(Body, kw_only=True):
     token_ids: list[int]
     sampling_params: _Sampling | None = None
 
 
-Body: TypeAlias = _Chat | _Completion | _Generation
+Parsed: TypeAlias = Chat | Messages | _Completion | _Generation
 
 _FORMS: dict[
     str,
-    msgspec.json.Decoder[_Chat]
+    msgspec.json.Decoder[Chat]
+    | msgspec.json.Decoder[Messages]
     | msgspec.json.Decoder[_Completion]
     | msgspec.json.Decoder[_Generation],
 ] = {
-    "/v1/chat/completions": msgspec.json.Decoder(_Chat),
+    "/v1/chat/completions": msgspec.json.Decoder(Chat),
+    "/v1/messages": msgspec.json.Decoder(Messages),
     "/v1/completions": msgspec.json.Decoder(_Completion),
     "/inference/v1/generate": msgspec.json.Decoder(_Generation),
 }
-
-
-_tools = KnownTools()
 
 
 class Exact(msgspec.Struct, frozen=True, gc=False):
@@ -230,9 +202,10 @@ class ModelTokens:
             probe: The body of the chat.
             theirs: Its token ids there.
         """
-        chat = msgspec.json.decode(probe, type=_Chat)
-        tools = _tools.seen(chat.tools)
-        made = dict[bool, list[int]]()
+        chat = msgspec.json.decode(probe, type=Chat).conversation(self.tokenizer)
+        if chat is None:
+            return
+        tools, made = chat.tools, dict[bool, list[int]]()
         for parts in (False, True):
             with contextlib.suppress(InputError):
                 made[parts] = self.tokenizer.encode(_render(self.tokenizer, chat, tools, parts))
@@ -341,7 +314,7 @@ class PromptTokens:
             self.models[name] = found[-1]
         return found
 
-    def parse(self, path: str, body: bytes) -> Body | None:
+    def parse(self, path: str, body: bytes) -> Parsed | None:
         """Return what a body says; None if its tokens cannot be told for certain."""
         form = _FORMS.get(path)
         if form is None or len(body) > _MOST_BYTES:
@@ -353,7 +326,7 @@ class PromptTokens:
         known = self._model(parsed.model)
         return None if known is None or known.trouble is not None else parsed
 
-    def lay_out(self, body: Body) -> Reading | None:
+    def lay_out(self, body: Parsed) -> Reading | None:
         """Return a prompt laid out; None if the model's template refuses it."""
         model = self._model(body.model)
         if model is None:
@@ -370,7 +343,7 @@ class PromptTokens:
         return self.models.get(name)
 
 
-def _lay_out(model: ModelTokens, body: Body) -> Reading | None:
+def _lay_out(model: ModelTokens, body: Parsed) -> Reading | None:
     """Return a body's prompt laid out."""
     prompt = Prompt(
         model=body.model,
@@ -381,13 +354,11 @@ def _lay_out(model: ModelTokens, body: Body) -> Reading | None:
         session=body.session_id or body.prompt_cache_key or body.user or None,
     )
     keys = PromptKeys(body.cache_salt or None, model.lora)
-    if isinstance(body, _Chat):
-        form = _form(body)
-        if len(body.messages) > _MOST_MESSAGES or model.of(form).trouble is not None:
+    if isinstance(body, Chat | Messages):
+        found = _laid_out_chat(model, body)
+        if found is None:
             return None
-        text = _chat_text(model, body)
-        if text is None:
-            return None
+        form, text = found
         return Reading(prompt, model, model.store.lookup(text), (), keys, form=form)
     if isinstance(body, _Generation):
         return Reading(prompt, model, None, array("I", body.token_ids), keys)
@@ -400,38 +371,43 @@ def _lay_out(model: ModelTokens, body: Body) -> Reading | None:
     return Reading(prompt, model, None, array("I", body.prompt), keys)
 
 
-def _form(body: _Chat) -> str:
+def _laid_out_chat(model: ModelTokens, body: Chat | Messages) -> tuple[str, str] | None:
+    """Return the form and the text of a conversation; None: they are not known."""
+    said = None if len(body.messages) > _MOST_MESSAGES else body.conversation(model.tokenizer)
+    if said is None or not said.sound:
+        return None
+    form = "messages" if isinstance(body, Messages) else _form(said)
+    text = None if model.of(form).trouble is not None else _chat_text(model, said)
+    return None if text is None else (form, text)
+
+
+def _form(said: Conversation) -> str:
     """Return the form of a chat, one of `FORMS`."""
-    if body.tools or body.chat_template_kwargs or body.reasoning_effort:
+    if not said.plain:
         return "tools"
-    if not all(message.plain for message in body.messages):
-        return "tools"
-    return "" if all(isinstance(message.content, str) for message in body.messages) else "parts"
+    return "" if all(isinstance(message.content, str) for message in said.messages) else "parts"
 
 
-def _chat_text(model: ModelTokens, body: _Chat) -> str | None:
+def _chat_text(model: ModelTokens, said: Conversation) -> str | None:
     """Return a chat's text; None if it depends on what is not known here.
 
     A server hands a template that may loop over parts a list of them, even where the client sent a
     text. Unless a pod has shown whether it takes a template for such a one, both must come out
-    alike. So must a chat with tools of which none may be called, and one without: it may leave them
-    out.
+    alike. So must a chat with tools that may be left out, and one without.
     """
-    tools, found = _tools.seen(body.tools), set[str]()
-    if tools == [] or not all(message.sound for message in body.messages):
-        return None
-    for given in [tools, None] if tools and body.tool_choice == "none" else [tools]:
-        known = model.parts.get(given is not None)
-        reads = model.tokenizer.template(tools=given is not None).reads_parts
+    found = set[str]()
+    for tools in [said.tools] if said.certain else [said.tools, None]:
+        known = model.parts.get(tools is not None)
+        reads = model.tokenizer.template(tools=tools is not None).reads_parts
         both = (False, True) if reads else (False,)
         for parts in both if known is None else (known,):
-            found.add(_render(model.tokenizer, body, given, parts))
+            found.add(_render(model.tokenizer, said, tools, parts))
     return found.pop() if len(found) == 1 else None
 
 
 def _render(
     tokenizer: Tokenizer,
-    body: _Chat,
+    said: Conversation,
     tools: Sequence[Mapping[str, object]] | None,
     parts: bool,
 ) -> str:
@@ -441,26 +417,11 @@ def _render(
         InputError: The template refuses it.
     """
     return tokenizer.template(tools=tools is not None).render(
-        [message.seen(parts=parts) for message in body.messages],
-        add_generation_prompt=body.add_generation_prompt,
+        [message.seen(parts=parts) for message in said.messages],
+        add_generation_prompt=said.answered,
         tools=tools,
-        arguments=_arguments(body),
+        arguments=said.arguments,
     )
-
-
-def _arguments(body: _Chat) -> dict[str, object]:
-    """Return what a server hands to the template of a request's own.
-
-    What a client leaves to it (null, "auto") it does not hand on. Who says how much to think is
-    taken to want thoughts.
-    """
-    asked = body.chat_template_kwargs or {}
-    told = {name: value for name, value in asked.items() if value not in (None, "auto")}
-    if body.reasoning_effort is not None:
-        told["reasoning_effort"] = body.reasoning_effort
-        if "enable_thinking" not in asked:
-            told["enable_thinking"] = body.reasoning_effort != "none"
-    return told
 
 
 def _id_marks(ids: array[int]) -> list[tuple[int, int]]:

@@ -10,6 +10,7 @@ what the server renders from the same messages, tools and arguments.
 from __future__ import annotations
 
 import json
+from functools import cached_property
 from typing import TYPE_CHECKING, NoReturn
 
 from jinja2 import TemplateError, TemplateSyntaxError
@@ -203,8 +204,30 @@ class ChatTemplate:
                 where=f"{where}:{error.lineno}",
                 hint="use the chat_template.jinja that belongs to the model",
             ) from error
+        self._source = source
         self.reads_parts = _reads_parts(tree)
         self._variables = find_undeclared_variables(tree)
+
+    def asks_for(self, *names: str) -> bool:
+        """Return whether it looks at one of these arguments."""
+        return not self._variables.isdisjoint(names)
+
+    @cached_property
+    def system_first(self) -> bool:
+        """Whether vLLM takes it to refuse what the system says in the middle of a conversation.
+
+        It tries that without the functions and the tag that templates have of their own.
+        """
+        env = ImmutableSandboxedEnvironment(
+            trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
+        )
+        roles = ("system", "user", "system", "user")
+        said = [{"role": role, "content": "t"} for role in roles]
+        try:
+            env.from_string(self._source).render(messages=said, add_generation_prompt=False)
+        except Exception:  # noqa: BLE001 - a template may fail in any way that a program can
+            return True
+        return False
 
     def render(
         self,

@@ -33,7 +33,7 @@ from xxhash import xxh3_128_intdigest
 from kvbench.text.chat_template import Kept
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 _NULL = msgspec.Raw(b"null")
 _LONGEST_KEPT = 131_072  # bytes of JSON: in memory it is some five times as long
@@ -203,7 +203,13 @@ class Tool(msgspec.Struct, gc=False):
         return Kept(tool if defers is None else {**tool, "defer_loading": defers})
 
 
-_TOOLS = msgspec.json.Decoder(list[Tool])
+read_tools: Callable[[msgspec.Raw], list[Tool]] = msgspec.json.Decoder(list[Tool]).decode
+"""Reads tools in the form of OpenAI's chats."""
+
+
+def without_bill(text: str | None) -> str:
+    """Return a text of the system, "" if it is one that only Claude Code's billing wants."""
+    return "" if text is None or text.startswith(_BILLING) else text
 
 
 def tools_seen(tools: Sequence[Tool] | None) -> list[Kept] | None:
@@ -215,10 +221,12 @@ class KnownTools:
     """Tools that came before: agents send the same with each request, and they are long.
 
     Args:
+        read: Reads tools in the form of one API.
         most: Of how many requests tools are kept.
     """
 
-    def __init__(self, most: int = 64) -> None:
+    def __init__(self, read: Callable[[msgspec.Raw], list[Tool]], most: int = 64) -> None:
+        self._read = read
         self._most = most
         self._kept: OrderedDict[int, list[Kept]] = OrderedDict()
 
@@ -233,7 +241,7 @@ class KnownTools:
         name = xxh3_128_intdigest(tools)
         found = self._kept.get(name)
         if found is None:
-            found = [tool.seen() for tool in _TOOLS.decode(tools)]
+            found = [tool.seen() for tool in self._read(tools)]
             if len(memoryview(tools)) <= _LONGEST_KEPT:
                 self._kept[name] = found
                 if len(self._kept) > self._most:

@@ -159,6 +159,11 @@ class Tokenizer:
             )
         return template
 
+    @property
+    def system_first(self) -> bool:
+        """Whether one of its templates wants all that the system says at the beginning."""
+        return any(self.template(tools=tools).system_first for tools in (False, True))
+
     @cached_property
     def longest_token(self) -> int:
         """Characters of the longest token, as the vocabulary spells it: no token is more text."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from kvbench.text.conversation import KnownTools, Message, Tool, tools_seen
+from kvbench.text.conversation import KnownTools, Message, Tool, read_tools, tools_seen
 
 
 def seen(message: dict[str, object], *, parts: bool = False) -> list[tuple[str, object]]:
@@ -124,7 +124,7 @@ def test_what_only_others_may_have_is_not_sound(message, sound):
 
 def test_tools_that_came_before_are_not_read_again():
     """The same bytes, the same objects; so many are kept, those used last."""
-    known = KnownTools(most=2)
+    known = KnownTools(read_tools, most=2)
     raw = [msgspec.Raw(b'[{"function":{"name":"%d"}}]' % number) for number in range(3)]
     first = known.seen(raw[0])
     assert first == [
@@ -142,6 +142,6 @@ def test_tools_that_came_before_are_not_read_again():
 def test_tools_that_are_very_long_are_not_kept():
     """There is room for 64 of a hundred kilobytes."""
     raw = msgspec.Raw(b'[{"function":{"name":"f","description":"%s"}}]' % (b"x" * 200_000))
-    known = KnownTools()
+    known = KnownTools(read_tools)
     assert known.seen(raw) == known.seen(raw)
     assert known.seen(raw) is not known.seen(raw)
