@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import warnings
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import wraps
@@ -22,8 +23,17 @@ T = TypeVar("T")
 
 
 def run(scenario: Coroutine[object, object, T]) -> T:
-    """Run a scenario on the loop that the processes run on, for at most ten seconds."""
-    return uvloop.run(asyncio.wait_for(scenario, 10))
+    """Run a scenario on the loop that the processes run on, for at most ten seconds.
+
+    What it leaves open is an error when the loop has closed. While it closes, it must be a warning:
+    as an error it would keep uvloop from closing that connection, and then waiting for it for ever.
+    """
+    with warnings.catch_warnings(record=True) as left:
+        warnings.simplefilter("always", ResourceWarning)
+        result = uvloop.run(asyncio.wait_for(scenario, 10))
+    for one in left:
+        warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+    return result
 
 
 def scene(test: Callable[P, Coroutine[object, object, None]]) -> Callable[P, None]:

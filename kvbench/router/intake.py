@@ -152,7 +152,7 @@ class Intake:
         if holder is not None:
             self._fleet.meters.key_requests.add(holder.name)
         elif head.path not in _OPEN and not _is_preflight(head):
-            sentence = "Expected a key known here: authorization: Bearer KEY, or x-api-key: KEY."
+            sentence = "Expected an API key of ours: authorization: Bearer KEY or x-api-key: KEY."
             self._pages.refuse(exchange, HTTPStatus.UNAUTHORIZED, sentence)
             return
         self.handle(exchange, holder)

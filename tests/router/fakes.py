@@ -13,7 +13,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import Self
 
-import uvloop
+from wire import run as run_scenario
 
 from kvbench.clock import WallClock
 from kvbench.router.service import Router, Settings
@@ -23,12 +23,7 @@ CHAT = "/v1/chat/completions"
 
 def run(case, *arguments):
     """Run a test's coroutine function, within ten seconds."""
-
-    async def bounded():
-        async with asyncio.timeout(10):
-            return await case(*arguments)
-
-    return uvloop.run(bounded())
+    return run_scenario(case(*arguments))
 
 
 def chat(*texts: str, **fields) -> bytes:
@@ -140,17 +135,19 @@ class FakePod:
 
     async def start(self) -> FakePod:
         """Listen; on the port it had before, if it had one."""
-        self.server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, limit=2**22)
+        self.server = await asyncio.start_server(self._accept, "127.0.0.1", self.port, limit=2**22)
         self.port = self.server.sockets[0].getsockname()[1]
         return self
 
     async def stop(self) -> None:
         """Close the listener and every connection."""
         self.server.close()
+        await asyncio.sleep(0)  # who was just accepted is made known
         for writer in list(self.readers):
             writer.transport.abort()
         for task in tuple(self.tasks):
             task.cancel()
+        self.readers.clear()  # a task that is cancelled before it begins does nothing
         await asyncio.gather(*self.tasks, *self.departures.values(), return_exceptions=True)
 
     def hang_up(self) -> None:
@@ -168,11 +165,15 @@ class FakePod:
         """Where it is."""
         return f"http://{self.name}"
 
-    async def _serve(self, reader, writer) -> None:
-        task = asyncio.current_task()
-        self.tasks.add(task)
+    def _accept(self, reader, writer) -> None:
+        """Know a connection from its first moment on, so that none is left when all are closed."""
         self.readers[writer] = reader
         self.connections += 1
+        task = asyncio.ensure_future(self._serve(reader, writer))
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def _serve(self, reader, writer) -> None:
         try:
             with contextlib.suppress(
                 ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError
@@ -180,7 +181,6 @@ class FakePod:
                 while not writer.is_closing():
                     await self._one(reader, writer)
         finally:
-            self.tasks.discard(task)
             self.readers.pop(writer, None)
             writer.close()
 
