@@ -18,11 +18,11 @@ from mypyc.build import mypycify
 from setuptools import Distribution
 
 # Not among them: structs that JSON is decoded into, for what is compiled says no more of a field
-# than `list`, and classes that others inherit from.
+# than `list`; those that are frozen, which is lost; and classes that others inherit from.
 MODULES = {
-    "http": ("connection", "exchange", "heads"),
+    "http": ("connection", "exchange", "heads", "server"),
     "metrics": ("instruments",),
-    "policies": ("decision", "held", "indexed", "prefix_cost", "prefixes", "rates", "rent"),
+    "policies": ("held", "indexed", "pod_state", "prefix_cost", "prefixes", "rates", "rent"),
     "router": (
         "account", "breaker", "chats", "fleet", "forward", "heads", "intake", "journal", "keys",
         "membership", "models", "responses", "upstream", "usage",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kvbench.engine.scheduler import Engine
-from kvbench.policies.decision import PodState
+from kvbench.policies.pod_state import PodState
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Sequence
 
-    from kvbench.policies.decision import Decision, PodState, RouteRequest
+    from kvbench.policies.decision import Decision, RouteRequest
+    from kvbench.policies.pod_state import PodState
 
 
 class Random(Memoryless):

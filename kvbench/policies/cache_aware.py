@@ -22,7 +22,8 @@ from kvbench.policies.decision import Candidate
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kvbench.policies.decision import Decision, PodState, Reason, RouteRequest
+    from kvbench.policies.decision import Decision, Reason, RouteRequest
+    from kvbench.policies.pod_state import PodState
 
 _MATCH = 0.3  # --cache-threshold
 _APART = 64  # --balance-abs-threshold

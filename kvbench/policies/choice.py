@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Sequence
 
-    from kvbench.policies.decision import Outcome, PodState, Reason, RouteRequest
+    from kvbench.policies.decision import Outcome, Reason, RouteRequest
+    from kvbench.policies.pod_state import PodState
 
 
 def cheapest(candidates: Sequence[Candidate], rng: random.Random) -> Candidate:

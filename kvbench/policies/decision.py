@@ -12,10 +12,12 @@ from __future__ import annotations
 
 # A struct's annotations can be looked up.
 from collections.abc import Sequence  # noqa: TC003
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
+
+if TYPE_CHECKING:
+    from kvbench.policies.pod_state import PodState
 
 Reason = Literal["prefix", "load", "turn", "random", "session", "only"]
 """Why a pod was chosen: its cached prefix, its load, its turn, chance, the session's home, or
@@ -54,22 +56,6 @@ class RouteRequest(msgspec.Struct, frozen=True, gc=False):
     hashes: Sequence[int] = ()
     hash_tokens: int = 0
     form: str = ""
-
-
-@dataclass(slots=True)
-class PodState:
-    """What the router knows of a pod: kept by the router, read by policies.
-
-    Attributes:
-        name: Unique and stable; "host:port" unless the operator said otherwise.
-        in_flight: Requests sent to it and not yet ended, and those that others have there.
-        in_flight_prefill_tokens: Of those, prompt tokens believed uncached whose first token has
-            not come yet.
-    """
-
-    name: str
-    in_flight: int = 0
-    in_flight_prefill_tokens: int = 0
 
 
 class Candidate(msgspec.Struct, frozen=True):

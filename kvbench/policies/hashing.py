@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Sequence
 
-    from kvbench.policies.decision import Candidate, Decision, PodState, Reason, RouteRequest
+    from kvbench.policies.decision import Candidate, Decision, Reason, RouteRequest
+    from kvbench.policies.pod_state import PodState
 
 _LOAD_FACTOR = 1.25  # the value of the paper, and of KubeAI
 

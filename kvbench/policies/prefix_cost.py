@@ -60,7 +60,8 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Sequence
 
-    from kvbench.policies.decision import Outcome, PodState, RouteRequest
+    from kvbench.policies.decision import Outcome, RouteRequest
+    from kvbench.policies.pod_state import PodState
 
 
 # Played in virtual time, half to twice these values do about as well.

@@ -16,7 +16,8 @@ from kvbench.policies.decision import Candidate
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kvbench.policies.decision import Decision, PodState, Reason, RouteRequest
+    from kvbench.policies.decision import Decision, Reason, RouteRequest
+    from kvbench.policies.pod_state import PodState
 
 _LOAD_FACTOR = 1.25
 _SLACK = 4

@@ -22,7 +22,8 @@ from kvbench.policies.decision import Candidate
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kvbench.policies.decision import Decision, PodState, Reason, RouteRequest
+    from kvbench.policies.decision import Decision, Reason, RouteRequest
+    from kvbench.policies.pod_state import PodState
 
 _PREFIX, _QUEUE, _MEMORY = 3.0, 2.0, 2.0  # pkg/epp/config/loader/defaults.go, loadDefaultConfig
 

@@ -26,8 +26,9 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from kvbench.policies.decision import Outcome, PodState
+from kvbench.policies.decision import Outcome
 from kvbench.policies.held import Held
+from kvbench.policies.pod_state import PodState
 from kvbench.policies.table import make_policy
 
 if TYPE_CHECKING:

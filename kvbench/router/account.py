@@ -12,7 +12,7 @@ there is no true state to compare with, and no regret.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -24,7 +24,8 @@ from kvbench.router.journal import Record
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from kvbench.policies.decision import Decision, Outcome, PodState, RouteRequest
+    from kvbench.policies.decision import Decision, Outcome, RouteRequest
+    from kvbench.policies.pod_state import PodState
     from kvbench.policies.prediction import Cause
     from kvbench.router.books import WatchedIndex
     from kvbench.router.journal import Journal
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from kvbench.router.tokens import PromptTokens
 
 _MOST_EVICTED = 20_000  # of which it is remembered that they were evicted, per pod
+_NO_BLOCKS: Final[dict[str, int]] = {}  # of no pod; nobody adds to these
+_NO_SECONDS: Final[dict[str, float]] = {}
+_NO_TRUST: Final[dict[str, str]] = {}
 
 
 class Evictions:
@@ -135,7 +139,7 @@ class Account:
         """Take note of a decision among `pods`, before the request counts on its pod."""
         size, ledger = request.hash_tokens, self._ledger
         names = [pod.name for pod in pods] if ledger.streams or self._shadows else []
-        held = self._index.again(request.hashes, size, names) if size else {}
+        held = self._index.again(request.hashes, size, names) if size else _NO_BLOCKS
         for chosen in pods:  # compiled to a loop, which `next` of a generator is not
             if chosen.name == decision.pod:
                 break
@@ -147,10 +151,10 @@ class Account:
             request.prompt_tokens,
             size,
             held,
-            self._ttfts(request, decision, pods, held) if held else {},
+            self._ttfts(request, decision, pods, held) if held else _NO_SECONDS,
             {name: ledger.trust(name).level for name in names if name not in held}
             if ledger.streams
-            else {},
+            else _NO_TRUST,
             chosen.in_flight_prefill_tokens,
             chosen.in_flight,
             self.evictions.count,
@@ -172,10 +176,7 @@ class Account:
         record = self._open.pop(id(decision), None)
         if record is None:
             return
-        record.end, record.status = outcome.end, outcome.status
-        record.ttft_s = outcome.ttft_s
-        record.pod_prompt_tokens = outcome.prompt_tokens
-        record.cached_tokens = outcome.cached_tokens
+        record.outcome = outcome
         if outcome.cached_tokens is not None and outcome.prompt_tokens is not None:
             self._compare(request, decision, outcome, record)
         self.journal.complete(record)
@@ -246,7 +247,7 @@ class Account:
 
     def _cause(self, request: RouteRequest, record: Record) -> Cause:
         """Return why what was delivered is not what was predicted."""
-        decision, cached = record.decision, record.cached_tokens
+        decision, cached = record.decision, record.outcome.cached_tokens
         assert cached is not None
         pod, block, held = decision.pod, max(record.block, 1), record.held.get(decision.pod)
         evidence = Evidence(
@@ -254,7 +255,7 @@ class Account:
             decision.matched_tokens,
             cached,
             request.prompt_tokens,
-            record.pod_prompt_tokens,
+            record.outcome.prompt_tokens,
             block,
         )
         if held is not None:

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
     from kvbench.clock import Clock
     from kvbench.http.address import Address
-    from kvbench.policies.decision import Decision, Outcome, PodState, Policy
+    from kvbench.policies.decision import Decision, Outcome, Policy
     from kvbench.policies.indexed import Index
+    from kvbench.policies.pod_state import PodState
     from kvbench.router.books import Books
     from kvbench.router.forward import Forwarding, Limits
     from kvbench.router.membership import Lease, Membership, Pod

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from kvbench.errors import InputError
-from kvbench.policies.decision import Decision, End  # noqa: TC001 - a struct's annotation
+from kvbench.policies.decision import Decision, Outcome
 from kvbench.policies.prediction import Cause  # noqa: TC001 - a struct's annotation
 from kvbench.records.decisions import Entry, Option
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _MOST_KEPT: Final = 1000
+_NOTHING_YET: Final = Outcome()
 
 
 class Record(msgspec.Struct):
@@ -46,6 +47,7 @@ class Record(msgspec.Struct):
         waiting_tokens: Uncached tokens that were in flight on the chosen pod.
         in_flight: Requests that were.
         evictions: How many had been seen, over all pods.
+        outcome: What became of it; nothing yet.
         regret_s: See `Entry`; so are the rest.
     """
 
@@ -61,18 +63,14 @@ class Record(msgspec.Struct):
     waiting_tokens: int = 0
     in_flight: int = 0
     evictions: int = 0
+    outcome: Outcome = _NOTHING_YET
     regret_s: float | None = None
     number: int = 0
-    end: End = ""
-    status: int = 0
-    ttft_s: float | None = None
-    pod_prompt_tokens: int | None = None
-    cached_tokens: int | None = None
     cause: Cause | None = None
 
     def entry(self) -> Entry:
         """Return it as it is shown."""
-        decision, held = self.decision, self.held
+        decision, held, outcome = self.decision, self.held, self.outcome
         options = [
             Option(
                 one.pod,
@@ -98,11 +96,11 @@ class Record(msgspec.Struct):
             candidates=options,
             regret_s=self.regret_s,
             number=self.number,
-            end=self.end,
-            status=self.status,
-            ttft_s=self.ttft_s,
-            pod_prompt_tokens=self.pod_prompt_tokens,
-            cached_tokens=self.cached_tokens,
+            end=outcome.end,
+            status=outcome.status,
+            ttft_s=outcome.ttft_s,
+            pod_prompt_tokens=outcome.prompt_tokens,
+            cached_tokens=outcome.cached_tokens,
             cause=self.cause,
         )
 

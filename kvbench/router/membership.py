@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from kvbench.http.address import Address  # noqa: TC001  # compiled, the class looks at it
-from kvbench.policies.decision import PodState
+from kvbench.policies.pod_state import PodState
 from kvbench.router.breaker import Breaker
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ import random
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-from kvbench.policies.decision import Outcome, PodState, RouteRequest
+from kvbench.policies.decision import Outcome, RouteRequest
+from kvbench.policies.pod_state import PodState
 
 BLOCK = 64
 

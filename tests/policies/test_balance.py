@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kvbench.policies.decision import PodState, RouteRequest
+from kvbench.policies.decision import RouteRequest
+from kvbench.policies.pod_state import PodState
 from kvbench.policies.table import make_policy
 
 REQUEST = RouteRequest("r", "m", (1, 2), 64, 150)

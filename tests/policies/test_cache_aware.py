@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kvbench.policies.cache_aware import CacheAware
-from kvbench.policies.decision import PodState, RouteRequest
+from kvbench.policies.decision import RouteRequest
+from kvbench.policies.pod_state import PodState
 from kvbench.seeds import rng
 
 BLOCKS = tuple(range(10))

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvbench.policies.decision import Outcome, PodState, RouteRequest
+from kvbench.policies.decision import Outcome, RouteRequest
+from kvbench.policies.pod_state import PodState
 from kvbench.policies.prefix_cost import PrefixCost
 from kvbench.policies.rates import Rates
 from kvbench.seeds import rng

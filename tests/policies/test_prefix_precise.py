@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kvbench.policies.decision import PodState, RouteRequest
+from kvbench.policies.decision import RouteRequest
+from kvbench.policies.pod_state import PodState
 from kvbench.policies.table import make_policy
 
 

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from policies.fleet import play
 
 from kvbench.errors import InputError
-from kvbench.policies.decision import Outcome, PodState, Reason, RouteRequest
+from kvbench.policies.decision import Outcome, Reason, RouteRequest
 from kvbench.policies.names import DEFAULT, NAMES
+from kvbench.policies.pod_state import PodState
 from kvbench.policies.table import POLICIES, make_policy
 
 every_policy = pytest.mark.parametrize("name", list(POLICIES))

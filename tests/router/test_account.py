@@ -15,7 +15,8 @@ from kvbench.kvcache.events import (
     published_frames,
 )
 from kvbench.kvcache.ledger import Ledger
-from kvbench.policies.decision import Candidate, Decision, Outcome, PodState, RouteRequest
+from kvbench.policies.decision import Candidate, Decision, Outcome, RouteRequest
+from kvbench.policies.pod_state import PodState
 from kvbench.router.account import Account, Evictions
 from kvbench.router.books import WatchedIndex
 from kvbench.router.journal import Journal

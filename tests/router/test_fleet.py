@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kvbench.errors import InputError
-from kvbench.policies.decision import PodState, RouteRequest
+from kvbench.policies.decision import RouteRequest
+from kvbench.policies.pod_state import PodState
 from kvbench.router.fleet import Policies
 
 

@@ -14,7 +14,7 @@ from router.fakes import Client, House, ask, chunk, fine, run, until
 
 from kvbench.clock import WallClock
 from kvbench.http.address import parse_address
-from kvbench.policies.decision import PodState
+from kvbench.policies.pod_state import PodState
 from kvbench.router.membership import Lease, Membership, Pod
 from kvbench.router.others import Others
 from kvbench.router.service import Router, Settings
