@@ -66,5 +66,35 @@ class Named(msgspec.Struct):
     model: str = ""
 
 
+class Fields(msgspec.Struct, gc=False):
+    """Of a body of any kind, what is read; the rest of it costs nothing, however much that is."""
+
+    model: object = msgspec.UNSET
+    messages: object = msgspec.UNSET
+    tools: object = msgspec.UNSET
+    prompt: object = msgspec.UNSET
+    token_ids: object = msgspec.UNSET
+    system: object = msgspec.UNSET
+    input: object = msgspec.UNSET
+    instructions: object = msgspec.UNSET
+    features: object = msgspec.UNSET
+    cache_salt: object = msgspec.UNSET
+    previous_response_id: object = msgspec.UNSET
+    session_id: object = msgspec.UNSET
+    prompt_cache_key: object = msgspec.UNSET
+    user: object = msgspec.UNSET
+    stream: object = msgspec.UNSET
+    echo: object = msgspec.UNSET
+    logprobs: object = msgspec.UNSET
+    prompt_logprobs: object = msgspec.UNSET
+    sampling_params: object = msgspec.UNSET
+
+    def given(self) -> dict[str, object]:
+        """Return the fields that the body has."""
+        read = ((name, getattr(self, name)) for name in self.__struct_fields__)
+        return {name: value for name, value in read if value is not msgspec.UNSET}
+
+
 PLAIN = msgspec.json.Decoder(Plain)
+FIELDS = msgspec.json.Decoder(Fields)
 NAMED = msgspec.json.Decoder(Named)
