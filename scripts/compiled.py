@@ -20,7 +20,7 @@ from setuptools import Distribution
 # Not among them: structs that JSON is decoded into, for what is compiled says no more of a field
 # than `list`; those that are frozen, which is lost; and classes that others inherit from.
 MODULES = {
-    "http": ("connection", "exchange", "heads", "server"),
+    "http": ("connection", "exchange", "heads"),
     "metrics": ("instruments",),
     "policies": ("held", "indexed", "pod_state", "prefix_cost", "prefixes", "rates", "rent"),
     "router": (
