@@ -7,7 +7,9 @@ Theory. A body is cut into stretches of 8 KiB. What is known are starts: one str
 start before it, so they are a tree; a digest finds them, and the bytes themselves are compared. Of
 each start it is known up to where its messages are whole, and what there was in that part: the
 fields before `messages`, as JSON, and the chain keys. The rest of a body, with these fields put
-before it, is again a chat, and its messages follow those that are known.
+before it, is again a chat, and its messages follow those that are known. Tools and what is said to
+the system apart come first in a prompt, and may come last in a body: where they are others than
+those that a start was learned with, the body is read whole.
 
 That the bytes behind the whole messages go on in the same array is proven when a start is learned,
 from a whole body of n messages. What stands before, closed with `]}`, is a chat of k messages, so
@@ -37,24 +39,26 @@ from kvbench.router.keys import (
     canonical,
     chain,
     check_text,
-    first_key,
+    opening,
     plain_prompt,
     read_any,
+    read_chat,
     read_prompt,
 )
-from kvbench.router.shapes import PLAIN, Start
+from kvbench.router.shapes import Opening, Start
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kvbench.router.keys import Prompt
-    from kvbench.router.shapes import Plain
+    from kvbench.router.shapes import Agents, Beside, Plain
 
 _STRETCH: Final = 8192
 _MOST_STRETCHES: Final = 64  # of a body: what is longer is looked at first (`crowded`)
 _MOST_KNOWN: Final = 1536  # starts in a generation: two of them take 30 MB
 _MOST_SEEN: Final = 16_384
-_NOTHING: Final = Start(b"", None, 0, b"", 0, 0, [], 0, b"", 0)
+_NO_RAW: Final = msgspec.Raw()
+_NOTHING: Final = Start(b"", None, 0, b"", _NO_RAW, _NO_RAW, 0, Opening([], 0, b""), [], 0, b"", 0)
 _OURS: Final = secrets.token_hex()  # the role of a message that is ours
 Digest: TypeAlias = "Callable[[memoryview, int], int]"
 
@@ -100,18 +104,21 @@ class KnownChats:
         plain = _read_on(start, rest)
         if plain is None:  # alone, it is no such chat; with a start that is known, it may be
             return read_prompt(body) if start.at else read_any(body)
-        first = first_key(plain)
-        if start.at and first != start.first:
+        try:
+            first = opening(plain)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return read_any(body)
+        if start.at and first != start.opening:
             return read_prompt(body)
         if end <= len(body):
-            self._learn(body, plain, start, mark, end)
+            self._learn(body, plain, start, (mark, end), first)
         keys, text = _go_on(start, plain, first)
-        size = start.size + len(text) - len(start.text)
+        size = len(first.keys) * PIECE + start.size + len(text) - len(start.text)
         known: Start | None = start
         while known is not None:
             keys[:0] = known.keys
             known = known.before
-        return plain_prompt(plain, tuple(keys), size)
+        return plain_prompt(plain, (*first.keys, *keys), size)
 
     def find(self, body: bytes) -> tuple[Start, int, int]:
         """Return the longest start of a body that is known.
@@ -138,19 +145,28 @@ class KnownChats:
             end += step
         return start, mark, end
 
-    def _learn(self, body: bytes, plain: Plain, start: Start, mark: int, end: int) -> None:
+    def _learn(
+        self,
+        body: bytes,
+        plain: Plain | Agents,
+        start: Start,
+        stretch: tuple[int, int],
+        first: Opening,
+    ) -> None:
         """Learn what a body has beyond a start, as far as that came before.
 
         Args:
             body: The body.
             plain: Its rest.
             start: What was known of it.
-            mark: Digest of the first stretch that is not known.
-            end: Where that ends.
+            stretch: Digest of the first stretch that is not known, and where that ends.
+            first: What stands before its messages.
         """
+        mark, end = stretch
         step, view, made, last = self._stretch, memoryview(body), list[tuple[int, Start]](), start
+        total = start.messages + len(plain.messages)
         while mark in self._seen:
-            last = _start(body, last, end, step, first_key(plain))
+            last = _start(body[:end], last, step, first, total)
             made.append((mark, last))
             end += step
             if end > len(body):
@@ -158,7 +174,6 @@ class KnownChats:
             mark = self._digest(view[end - step : end], mark)
         if made:
             rest = _read_on(last, body[last.at :])
-            total = start.messages + len(plain.messages)
             if rest is None or last.messages + len(rest.messages) != total:
                 return
             for known in made:
@@ -177,57 +192,74 @@ class KnownChats:
         self._younger[mark] = start
 
 
-def _start(body: bytes, before: Start, end: int, step: int, first: int) -> Start:
-    """Return the start that ends there: with more messages than the one before it, if it has."""
-    raw = body[end - step : end]
+def _start(body: bytes, before: Start, step: int, first: Opening, total: int) -> Start:
+    """Return the start that is these bytes: with more messages than the one before, if it has.
+
+    Of the `total` of the chat there is one behind it: what goes on elsewhere is no message.
+    """
+    raw = body[-step:]
     known = None if before is _NOTHING else before
-    at = body.rfind(b'{"', before.at + 1, end)
+    at = body.rfind(b'{"', before.at + 1)
     comma = body.rfind(b",", before.at, max(at, 0))
     if comma > 0 and not body[comma + 1 : at].strip(b" \t\r\n"):
         plain = _read_on(before, body[before.at : comma] + b"]}")
-        if plain is not None:
+        if plain is not None and before.messages + len(plain.messages) < total:
             keys, text = _go_on(before, plain, first)
             return Start(
                 raw=raw,
                 before=known,
                 at=at,
                 lead=_lead(plain),
+                tools=before.tools if before.tools == plain.tools else plain.tools.copy(),
+                system=before.system if before.system == plain.system else plain.system.copy(),
                 messages=before.messages + len(plain.messages),
-                first=first,
+                opening=first,
                 keys=keys,
-                key=keys[-1] if keys else before.key if before.at else first,
+                key=keys[-1] if keys else before.key if before.at else first.key,
                 text=text[len(keys) * PIECE :],
                 size=before.size + len(text) - len(before.text),
             )
     return msgspec.structs.replace(before, raw=raw, before=known, keys=[])
 
 
-def _read_on(start: Start, rest: bytes) -> Plain | None:
+def _read_on(start: Start, rest: bytes) -> Plain | Agents | None:
     """Return what a body says whose start is known, with the messages of its rest.
 
     None if it is no chat of roles and texts, or has other messages instead of those of its start.
     """
     try:
-        plain = PLAIN.decode(start.lead + rest if start.at else rest)
+        plain = read_chat(_led(start) + rest if start.at else rest)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-    if plain.tools or plain.system:
         return None
     if start.at and (not plain.messages or plain.messages.pop(0).role != _OURS):
         return None
     return plain
 
 
-def _go_on(start: Start, plain: Plain, first: int) -> tuple[list[int], bytes]:
+def _led(start: Start) -> bytes:
+    """Return what to put before the rest of a body, so that it is JSON which says the same."""
+    lead = start.lead
+    if start.system:
+        lead = b'{"system":%b,%b' % (start.system, lead[1:])
+    if start.tools:
+        lead = b'{"tools":%b,%b' % (start.tools, lead[1:])
+    return lead
+
+
+def _go_on(start: Start, plain: Plain | Agents, first: Opening) -> tuple[list[int], bytes]:
     """Return the keys of the pieces that end in the messages behind a start, and their text.
 
     The text begins with what was left of the start's.
     """
-    text = start.text + canonical(plain.messages)
-    return chain(text, start.key if start.at else first), text
+    said = canonical(plain)
+    if start.at:
+        text = start.text + said
+        return chain(text, start.key), text
+    text = first.tail + said
+    return chain(text, first.key), text
 
 
-def _lead(plain: Plain) -> bytes:
+def _lead(plain: Beside) -> bytes:
     """Return the beginning of a chat that says the same of everything but messages."""
     fields = msgspec.structs.asdict(plain)
     for name in ("messages", "tools", "system"):

@@ -10,9 +10,9 @@ not share a cache share no key. Prompts of token ids are laid out as four bytes 
 
 Rules:
 
-- The body is parsed once; a chat whose messages are role and text, as most are, straight into what
-  is needed. What is not JSON is refused here (`BodyError`); what is JSON but no known
-  shape has no keys and is passed on: it is for the pod to judge.
+- The body is parsed once; a chat, an agent's too, straight into what is needed. What is not JSON is
+  refused here (`BodyError`); what is JSON but no known shape has no keys and is passed on: it is
+  for the pod to judge.
 - A long body of very many values is read for its model only: 60 MiB of empty lists would take 20
   seconds, in which nobody else is served.
 - Tokens are estimated from bytes, by what pods have counted so far (`BytesPerToken`). Token ids
@@ -35,10 +35,10 @@ import msgspec
 import xxhash
 
 from kvbench.policies.decision import RouteRequest
-from kvbench.router.shapes import FIELDS, NAMED, PLAIN
+from kvbench.router.shapes import AGENTS, FIELDS, NAMED, PLAIN, Agents, Opening, Plain
 
 if TYPE_CHECKING:
-    from kvbench.router.shapes import Plain, Said
+    from kvbench.router.shapes import Beside
 
 PIECE: Final = 256  # bytes of text, or 64 token ids
 PIECE_TOKENS: Final = 64  # where tokens are known
@@ -54,6 +54,8 @@ _MOST_BRACKETS: Final = 100_000
 _MOST_QUOTES: Final = 1_500_000
 _MOST_COMMAS: Final = 2_000_000
 _MOST_KNOWN: Final = 8192  # stretches; 700 bytes each
+_MOST_LEADS: Final = 64
+_LONGEST_LEAD: Final = 131_072  # bytes
 _TYPICAL: Final = 4.0  # bytes of English per token, until a pod has counted
 _MOST_MODELS: Final = 256  # whose ratio is kept apart
 _WEIGHT: Final = 0.05  # of a new count in the ratio
@@ -67,6 +69,7 @@ _LONE: Final = re.compile(
 )  # the first half of a surrogate pair without its second, or the second without its first
 _digest: Final = xxhash.xxh3_64_intdigest
 _known: dict[int, list[int]] = {}  # the keys of stretches, by their digest
+_leads: dict[int, tuple[msgspec.Raw, bytes]] = {}  # texts of tools and systems, by their digest
 
 
 class BodyError(ValueError):
@@ -142,27 +145,88 @@ def read_prompt(body: bytes) -> Prompt:
     if crowded(body):
         return read_any(body, whole=False)
     try:
-        plain = PLAIN.decode(body)
+        plain = read_chat(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return read_any(body)
-    if plain.tools or plain.system:
+    try:
+        first = opening(plain)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return read_any(body)
-    data = canonical(plain.messages)
-    return plain_prompt(plain, tuple(chain(data, first_key(plain))), len(data))
+    data = first.tail + canonical(plain)
+    keys = (*first.keys, *chain(data, first.key))
+    return plain_prompt(plain, keys, len(first.keys) * PIECE + len(data))
 
 
-def canonical(messages: list[Said]) -> bytes:
-    """Return the canonical text of messages that are role and text."""
-    text = "".join([f"\x02{said.role}\x03{said.content}" for said in messages])
-    return text.encode("utf-8", "surrogatepass")
+def read_chat(body: bytes) -> Plain | Agents:
+    """Return a chat.
+
+    Raises:
+        DecodeError, UnicodeDecodeError, RecursionError: It is none, or has messages of other kinds.
+    """
+    try:
+        return PLAIN.decode(body)
+    except msgspec.ValidationError:
+        return AGENTS.decode(body)
 
 
-def first_key(plain: Plain) -> int:
-    """Return the key that a chat's first piece comes after."""
-    return _first_key(f"chat\x1f{plain.model or None}\x1f{plain.cache_salt or None}")
+def canonical(chat: Plain | Agents) -> bytes:
+    """Return the canonical text of a chat's messages."""
+    if isinstance(chat, Plain):
+        text = "".join([f"\x02{said.role}\x03{said.content}" for said in chat.messages])
+        return text.encode("utf-8", "surrogatepass")
+    said = list[str]()
+    for told in chat.messages:
+        fields = msgspec.structs.asdict(told)
+        del fields[_MARK]
+        _say(fields, said)
+    return "".join(said).encode("utf-8", "surrogatepass")
 
 
-def plain_prompt(plain: Plain, keys: tuple[int, ...], size: int) -> Prompt:
+def opening(plain: Beside) -> Opening:
+    """Return what stands before a chat's messages.
+
+    Raises:
+        DecodeError, UnicodeDecodeError, RecursionError: It is no JSON.
+    """
+    key = _first_key(f"chat\x1f{plain.model or None}\x1f{plain.cache_salt or None}")
+    if not plain.tools and not plain.system:
+        return Opening([], key, b"")
+    data = _lead_text(plain.tools, system=False) + _lead_text(plain.system, system=True)
+    keys = chain(data, key)
+    return Opening(keys, keys[-1] if keys else key, data[len(keys) * PIECE :])
+
+
+def _lead_text(raw: msgspec.Raw, *, system: bool) -> bytes:
+    """Return the text of tools, or of what the system is told: they are often the same."""
+    if not raw:
+        return b""
+    mark = _digest(raw, int(system))
+    known, text = _leads.get(mark, (None, b""))
+    if known != raw:
+        value = msgspec.json.decode(raw)
+        said = _system_text(value) if system else _tools_text(value)
+        text = said.encode("utf-8", "surrogatepass")
+        if len(text) <= _LONGEST_LEAD:
+            if len(_leads) >= _MOST_LEADS:
+                _leads.clear()
+            _leads[mark] = (raw.copy(), text)
+    return text
+
+
+def _tools_text(tools: object) -> str:
+    """Return the text of tools."""
+    return _json(tools) if tools else ""
+
+
+def _system_text(lead: object) -> str:
+    """Return the text of what is said to the system in a field of its own."""
+    said = list[str]()
+    if lead:
+        _say({"role": "system", "content": lead}, said)
+    return "".join(said)
+
+
+def plain_prompt(plain: Beside, keys: tuple[int, ...], size: int) -> Prompt:
     """Return the prompt of a chat, given its keys and the size of its text."""
     return Prompt(
         model=plain.model[:_LONGEST_NAME],

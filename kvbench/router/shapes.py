@@ -16,10 +16,24 @@ class Said(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     content: str
 
 
-class Plain(msgspec.Struct, gc=False):
-    """A chat of such messages."""
+class Told(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """A message of an agent's: also a call, what was answered to one, thoughts; None is nothing."""
 
-    messages: list[Said]
+    role: str
+    content: str | list[object] | None = None
+    tool_calls: list[object] | None = None
+    tool_call_id: str | None = None
+    name: str | None = None
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+    refusal: str | None = None
+    annotations: list[object] | None = None
+    cache_control: msgspec.Raw = msgspec.Raw()
+
+
+class Beside(msgspec.Struct, gc=False):
+    """What a chat says beside its messages."""
+
     model: str = ""
     stream: bool = False
     cache_salt: str | None = None
@@ -31,6 +45,32 @@ class Plain(msgspec.Struct, gc=False):
     system: msgspec.Raw = msgspec.Raw()
 
 
+class Plain(Beside, kw_only=True, gc=False):
+    """A chat of messages that are role and text."""
+
+    messages: list[Said]
+
+
+class Agents(Beside, kw_only=True, gc=False):
+    """A chat of messages as agents send them."""
+
+    messages: list[Told]
+
+
+class Opening(msgspec.Struct, frozen=True, gc=False):
+    """What stands before a chat's messages: tools, and what is said to the system apart.
+
+    Attributes:
+        keys: Of its whole pieces.
+        key: That its messages' first piece comes after.
+        tail: Its text behind its whole pieces.
+    """
+
+    keys: list[int]
+    key: int
+    tail: bytes
+
+
 class Start(msgspec.Struct, frozen=True, gc=False):
     """What bodies begin with: so many whole stretches of bytes, the same in all of them.
 
@@ -40,20 +80,24 @@ class Start(msgspec.Struct, frozen=True, gc=False):
         at: Bytes of the body that are done with: the next is a message of the chat, or the first
             of all.
         lead: What to put before the rest of a body, so that it is JSON which says the same.
+        tools: The tools that were named there, as JSON.
+        system: What was said to the system there, as JSON.
         messages: Those in the bytes that are done with.
-        first: The key that the chat's first piece comes after.
+        opening: What stands before the chat's messages, wherever the body has it.
         keys: Of pieces that end in these messages, but not in those of `before`.
         key: Of the last piece that ends in these messages.
         text: Canonical text behind that piece.
-        size: Bytes of canonical text in all.
+        size: Bytes of canonical text behind the whole pieces of the opening.
     """
 
     raw: bytes
     before: Start | None
     at: int
     lead: bytes
+    tools: msgspec.Raw
+    system: msgspec.Raw
     messages: int
-    first: int
+    opening: Opening
     keys: list[int]
     key: int
     text: bytes
@@ -96,5 +140,6 @@ class Fields(msgspec.Struct, gc=False):
 
 
 PLAIN = msgspec.json.Decoder(Plain)
+AGENTS = msgspec.json.Decoder(Agents)
 FIELDS = msgspec.json.Decoder(Fields)
 NAMED = msgspec.json.Decoder(Named)

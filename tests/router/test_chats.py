@@ -38,6 +38,23 @@ contents = st.builds(
 )
 plain = {"role": st.sampled_from(["user", "assistant"]), "content": contents}
 odd = {"name": st.just("x"), "parts": st.just([{"role": "user", "content": "y"}])}
+call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"a": "é"}'}}
+agents = {
+    "content": contents | st.none() | st.lists(
+        st.builds(lambda text: {"type": "text", "text": text}, contents)
+        | st.just("x") | st.just({"type": "image_url", "image_url": {"b": 1, "a": 2}})
+        | st.just({"type": "tool_result", "content": "y", "tool_use_id": "z", "is_error": None}),
+        max_size=2,
+    ),
+    "tool_calls": st.lists(st.just(call), max_size=2) | st.none(), "name": st.just("n"),
+    "tool_call_id": st.just("c"), "reasoning_content": contents, "refusal": st.none(),
+    "cache_control": st.just({"type": "ephemeral"}),
+}  # fmt: skip
+agents_messages = st.lists(
+    st.fixed_dictionaries({"role": st.sampled_from(["assistant", "tool"])}, optional=agents)
+    | st.fixed_dictionaries(plain),
+    max_size=4,
+)
 plain_messages = st.lists(st.fixed_dictionaries(plain), max_size=5)
 odd_messages = st.lists(st.fixed_dictionaries(plain, optional=odd), max_size=2)
 fields = st.sampled_from(
@@ -47,6 +64,11 @@ fields = st.sampled_from(
         '"x":[{"role":"user","content":"z"}]', '"x":[', '"messages":[]', '"tools":[{}]',
         '"m\\u0065ssages":[{"role":"user","content":"again"}]', '"stream":null', '"system":"s"',
         '"x":{"messages":[{"role":"user","content":"deep"}', '"temperature":1e400', '"y":"\\ud800"',
+        '"tools":[{"b":1,"a":"' + 300 * "t" + '"}]', '"tools":[{"a":2}],"tools":null', '"tools":7',
+        '"tools":"\\ud800"', '"system":[{"type":"text","text":"' + 99 * "é" + '"}]',
+        '"system":[{"type":"text","text":"x-anthropic-billing-header: 1"}]', '"system":{"a":[]}',
+        '"system":"' + 300 * "s" + '","tools":[{"c":[1.0,1e2]}]',
+        '"tools":' + "[" * 3000 + "]" * 3000,
     ]
 )  # fmt: skip
 edits = st.lists(st.tuples(st.integers(0, 2000), st.binary(max_size=3)), max_size=2)
@@ -55,9 +77,10 @@ edits = st.lists(st.tuples(st.integers(0, 2000), st.binary(max_size=3)), max_siz
 @st.composite
 def histories(draw: st.DrawFn) -> list[bytes]:
     """Draw bodies of which many begin alike: turns of one chat, some of them spoiled."""
-    messages = draw(st.sampled_from([plain_messages] * 4 + [odd_messages]))
+    kinds = [plain_messages] * 4 + [agents_messages] * 4 + [odd_messages]
+    messages = draw(st.sampled_from(kinds))
     said = draw(messages) + draw(messages)
-    before = draw(st.lists(fields, max_size=1))
+    before = draw(st.lists(fields, max_size=2))
     comma, colon = draw(st.sampled_from([(",", ":"), (", ", ": "), (" ,\n", ":")]))
     bodies = []
     for _ in range(draw(st.integers(2, 6))):
@@ -66,7 +89,7 @@ def histories(draw: st.DrawFn) -> list[bytes]:
         array = json.dumps(
             said, ensure_ascii=draw(st.booleans()), separators=(comma, colon)
         ).encode("utf-8", "surrogatepass")
-        after = draw(st.lists(fields, max_size=1))
+        after = draw(st.lists(fields, max_size=2))
         parts = [one.encode() for one in before] + [b'"messages"' + colon.encode() + array]
         body = b"{" + comma.encode().join(parts + [one.encode() for one in after]) + b"}"
         for place, bytes_ in draw(edits) if draw(st.integers(0, 3)) == 0 else []:
@@ -121,6 +144,43 @@ def test_of_a_turn_only_what_did_not_come_twice_before_is_read():
 
         assert known <= twice
         assert known > twice - STRETCH - 200
+
+
+def agents_turn(turns: int, tools: str = "a", *, behind: bool) -> bytes:
+    """Return an agent's request: a call more with each turn, tools before or behind all of it."""
+    said: list[dict[str, object]] = [{"role": "user", "content": "What is in them?"}]
+    for turn in range(turns):
+        function = {"name": "read", "arguments": json.dumps({"path": f"/{turn} " * 9})}
+        call = {"id": f"c{turn}", "type": "function", "function": function}
+        said += [
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": f"c{turn}", "content": f"{turn:3} " * 30},
+        ]
+    named = {
+        "tools": [{"type": "function", "function": {"name": tools * 400}}],
+        "system": "be kind",
+    }
+    body = {"model": "m", "messages": said, **named} if behind else {**named, "messages": said}
+    return json.dumps(body).encode()
+
+
+@pytest.mark.parametrize("behind", [False, True])
+def test_of_an_agents_turn_only_what_did_not_come_twice_before_is_read(behind):
+    """Wherever its tools stand; where they change, all of it has other keys."""
+    chats = KnownChats(STRETCH)
+    for turns in range(1, 9):
+        body = agents_turn(turns, behind=behind)
+        known = known_bytes(chats, body)
+        assert chats.read(body) == read_prompt(body)
+
+        assert turns < 3 or known > body.index(b'"id": "c%d"' % (turns - 3))
+    for _ in range(3):
+        chats.read(body)
+    assert known_bytes(chats, body) > body.index(b'"id": "c6"')
+    other = agents_turn(8, "b", behind=behind)
+    assert (known_bytes(chats, other) > 0) == behind
+    assert chats.read(other) == read_prompt(other)
+    assert set(chats.read(other).keys).isdisjoint(chats.read(agents_turn(8, behind=behind)).keys)
 
 
 def test_what_comes_once_is_not_kept():
