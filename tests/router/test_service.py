@@ -132,7 +132,7 @@ def test_an_answer_to_head_has_a_length_and_no_body():
         pytest.param(b"", "The request body is not JSON", id="empty"),
         pytest.param(b'{"model":"\xff"}', "Invalid UTF-8", id="not UTF-8"),
         pytest.param(b"[]", "not an object", id="no object"),
-        pytest.param(b"[" * 50_000, "nested too deeply", id="nested"),
+        pytest.param(b'{"messages":' + b"[" * 50_000, "nested too deeply", id="nested"),
     ],
 )
 def test_a_prompt_that_is_no_json_is_refused_before_any_pod_is_asked(body, words):
