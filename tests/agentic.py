@@ -178,5 +178,6 @@ def messages(rng: random.Random) -> dict[str, object]:
     return body
 
 
-PATHS = {"/v1/chat/completions": chat, "/v1/messages": messages}
+CHAT, MESSAGES = "/v1/chat/completions", "/v1/messages"
+PATHS = {CHAT: chat, MESSAGES: messages}
 """By path: what makes a body for it."""
