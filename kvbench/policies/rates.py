@@ -7,7 +7,9 @@ in flight there).
 Its three numbers are fitted to observed times by weighted least squares. A sample weighs one over
 its time squared, expected or actual, so that relative errors count, not those of the slowest
 requests. The past fades, and the prior is worth less than a few samples, so the fit is defined at
-once, never runs away where traffic does not vary, and follows where pods change.
+once, never runs away where traffic does not vary, and follows where pods change. What is fitted is
+how far each number is from its prior, in units of its spread: there the prior is a one on the
+diagonal of the normal equations, which are then positive definite, and solved by L·D·Lᵀ.
 
 The prior is that of an 8 B model on one data-centre GPU: 10,000 tokens of prefill a second, and
 1 ms for each request beside it. Where pods are slower, the first dozens of answers say so.
@@ -15,13 +17,18 @@ The prior is that of an 8 B model on one data-centre GPU: 10,000 tokens of prefi
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Final
 
-_PRIOR = np.array([0.01, 1e-4, 1e-3])  # seconds; seconds per token; seconds per request
-_SPREAD = np.array([0.2, 3e-3, 0.05])  # how far from the prior is still believable: a slow CPU
-_FLOOR = np.array([0.0, 1e-6, 1e-5])  # time is never negative, and nothing is free
-_FADE = 0.995  # per sample: the last 200 or so count
-_EVERY = 8  # samples between two fits: a fit costs more than a decision
+_BASE: Final = 0.01  # the prior: seconds,
+_PREFILL: Final = 1e-4  # seconds per token,
+_BESIDE: Final = 1e-3  # seconds per request
+_SPREAD_BASE: Final = 0.2  # how far from it is still believable: a slow CPU
+_SPREAD_PREFILL: Final = 3e-3
+_SPREAD_BESIDE: Final = 0.05
+_LEAST_PREFILL: Final = 1e-6  # time is never negative, and nothing is free
+_LEAST_BESIDE: Final = 1e-5
+_LEAST_TIME: Final = 1e-3  # seconds that a sample is weighed by
+_FADE: Final = 0.995  # per sample: the last 200 or so count
 
 
 class Rates:
@@ -34,11 +41,10 @@ class Rates:
     """
 
     def __init__(self) -> None:
-        self.base, self.prefill, self.beside = map(float, _PRIOR)
-        self._prior = np.diag(1 / _SPREAD**2)
-        self._normal = np.zeros((3, 3))
-        self._right = np.zeros(3)
-        self._samples = 0
+        self.base, self.prefill, self.beside = _BASE, _PREFILL, _BESIDE
+        # The sums of the normal equations, but for the prior: the upper triangle, the right side.
+        self._a00 = self._a01 = self._a02 = self._a11 = self._a12 = self._a22 = 0.0
+        self._b0 = self._b1 = self._b2 = 0.0
 
     def expected_s(self, tokens: float, requests: float) -> float:
         """Return seconds to first token behind `tokens` of prefill and beside `requests`."""
@@ -46,15 +52,32 @@ class Rates:
 
     def observe(self, tokens: float, requests: float, ttft_s: float) -> None:
         """Learn from one request: the uncached tokens up to and with it, and those beside it."""
-        row = np.array([1.0, tokens, requests])
-        weight = 1 / max(self.expected_s(tokens, requests), ttft_s, 1e-3) ** 2
-        self._normal = _FADE * self._normal + weight * np.outer(row, row)
-        self._right = _FADE * self._right + weight * ttft_s * row
-        self._samples += 1
-        if self._samples % _EVERY == 0:
-            self._fit()
+        weight = max(self.expected_s(tokens, requests), ttft_s, _LEAST_TIME) ** -2
+        off = ttft_s - (_BASE + _PREFILL * tokens + _BESIDE * requests)
+        x, y, z = _SPREAD_BASE, _SPREAD_PREFILL * tokens, _SPREAD_BESIDE * requests
+        self._a00 = _FADE * self._a00 + weight * x * x
+        self._a01 = _FADE * self._a01 + weight * x * y
+        self._a02 = _FADE * self._a02 + weight * x * z
+        self._a11 = _FADE * self._a11 + weight * y * y
+        self._a12 = _FADE * self._a12 + weight * y * z
+        self._a22 = _FADE * self._a22 + weight * z * z
+        self._b0 = _FADE * self._b0 + weight * off * x
+        self._b1 = _FADE * self._b1 + weight * off * y
+        self._b2 = _FADE * self._b2 + weight * off * z
+        self._fit()
 
     def _fit(self) -> None:
         """Solve for the three numbers; the prior is worth one sample whose time is certain."""
-        fitted = np.linalg.solve(self._normal + self._prior, self._right + self._prior @ _PRIOR)
-        self.base, self.prefill, self.beside = map(float, np.maximum(fitted, _FLOOR))
+        d0 = 1 + self._a00
+        l10, l20 = self._a01 / d0, self._a02 / d0
+        d1 = 1 + self._a11 - l10 * self._a01
+        rest = self._a12 - l10 * self._a02
+        l21 = rest / d1
+        d2 = 1 + self._a22 - l20 * self._a02 - l21 * rest
+        y1 = self._b1 - l10 * self._b0
+        z = (self._b2 - l20 * self._b0 - l21 * y1) / d2
+        y = y1 / d1 - l21 * z
+        x = self._b0 / d0 - l10 * y - l20 * z
+        self.base = max(_BASE + _SPREAD_BASE * x, 0.0)
+        self.prefill = max(_PREFILL + _SPREAD_PREFILL * y, _LEAST_PREFILL)
+        self.beside = max(_BESIDE + _SPREAD_BESIDE * z, _LEAST_BESIDE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -63,3 +64,30 @@ def test_no_observation_makes_time_run_backwards(observations):
 def test_without_observations_the_prior_answers():
     """10,000 tokens a second and a millisecond a neighbour."""
     assert Rates().expected_s(5000, 4) == pytest.approx(0.01 + 0.5 + 0.004)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 10**5), st.integers(0, 300), st.floats(0.001, 100)),
+        min_size=1,
+        max_size=40,
+    )
+)
+def test_the_rates_are_those_of_least_squares(observations):
+    """By numpy, from the same samples, weights and prior."""
+    rates = Rates()
+    prior, spread = np.array([0.01, 1e-4, 1e-3]), np.array([0.2, 3e-3, 0.05])
+    rows, times = list(np.diag(1 / spread)), list(prior / spread)
+    for number, (tokens, requests, ttft_s) in enumerate(observations):
+        root = 0.995 ** ((len(observations) - 1 - number) / 2)
+        root /= max(rates.expected_s(tokens, requests), ttft_s, 1e-3)
+        rows.append(root * np.array([1.0, tokens, requests]))
+        times.append(root * ttft_s)
+        rates.observe(tokens, requests, ttft_s)
+
+    best, *_ = np.linalg.lstsq(np.array(rows), np.array(times))
+
+    base, prefill, beside = np.maximum(best, [0.0, 1e-6, 1e-5])
+    assert rates.base == pytest.approx(base, rel=1e-4, abs=1e-5)
+    assert rates.prefill == pytest.approx(prefill, rel=1e-4, abs=1e-7)
+    assert rates.beside == pytest.approx(beside, rel=1e-4, abs=1e-7)
