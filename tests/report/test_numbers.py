@@ -73,6 +73,7 @@ def test_a_number_that_nobody_knows_has_no_card(tmp_path):
     assert (both[0].title, both[0].readings[0].value) == ("Hit rate", "unknown")
 
 
+@pytest.mark.usefixtures("chartless")
 @pytest.mark.parametrize(
     ("gates", "kind", "title"),
     [

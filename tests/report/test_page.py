@@ -130,6 +130,7 @@ def test_what_was_run_stands_at_the_top(three):
     )
 
 
+@pytest.mark.usefixtures("chartless")
 def test_an_invalid_run_says_so_in_words_before_any_number(tmp_path):
     """The reason comes first, the arm is flagged in the table, broken lines included."""
     rows = [row(i, sent_s=i + 0.3) for i in range(20)]
@@ -199,6 +200,7 @@ def test_a_run_at_the_edge_still_makes_a_page(tmp_path, rows):
     assert "nan" not in shown.text.lower().replace("finance", "")
 
 
+@pytest.mark.usefixtures("chartless")
 def test_a_manifest_that_says_nothing_still_makes_a_page(tmp_path):
     """The arm is called by its policy; facts that are unknown are not shown."""
     folder = written_run(tmp_path, story(sessions=5))
@@ -210,6 +212,7 @@ def test_a_manifest_that_says_nothing_still_makes_a_page(tmp_path):
     assert "Workload" not in shown.text
 
 
+@pytest.mark.usefixtures("chartless")
 def test_a_manifest_that_says_everything_is_shown(tmp_path):
     """What one needs to run it again, and what the generator says against itself."""
     rows = story(sessions=5)
@@ -270,6 +273,7 @@ def test_more_arms_than_colours_are_still_drawn(tmp_path):
     assert "border-top: 3px solid var(--arm-6)" in styles
 
 
+@pytest.mark.usefixtures("chartless")
 def test_the_slowest_turns_are_listed_slowest_first(tmp_path):
     """With what would explain them: pod, prompt, cached, predicted."""
     rows = [row(i, session=f"s{i}", first_token_s=i + 0.1 * (i + 1)) for i in range(12)]
@@ -294,6 +298,7 @@ def test_the_slowest_turns_are_listed_slowest_first(tmp_path):
     assert [cells[2] for cells in slowest[2:4]] == ["s11, turn 1", "s10, turn 1"]
 
 
+@pytest.mark.usefixtures("chartless")
 def test_a_slow_turn_is_shown_with_what_was_decided_on_it(tmp_path):
     """Why its pod was chosen, and what another would have saved."""
     rows = [row(i, request_id=f"r{i}", first_token_s=i + 0.1 * (i + 1)) for i in range(2)]
@@ -325,6 +330,7 @@ def test_a_report_belongs_into_its_run_and_a_comparison_beside_its_first(tmp_pat
     assert default_path([one.path, two.path]) == tmp_path / f"report-{one.id}-{two.id}.html"
 
 
+@pytest.mark.usefixtures("chartless")
 def test_manifests_that_disagree_are_listed_side_by_side(tmp_path):
     """Two targets, one workload: both targets are named, the workload once."""
     views = [
@@ -350,6 +356,7 @@ def test_manifests_that_disagree_are_listed_side_by_side(tmp_path):
     ]
 
 
+@pytest.mark.usefixtures("chartless")
 def test_answers_that_are_none_have_a_table_by_the_share_of_the_window(tmp_path):
     """Where there are some; else there is no such section."""
     long = {"completion_tokens": 40, "max_tokens": 40, "context_ratio": 0.95}
