@@ -98,11 +98,13 @@ def _messages(rng: random.Random) -> list[dict[str, object]]:
     if rng.random() < 0.7:
         text = rng.choice([*TEXTS, BILL, BILL + "\nYou are kind."])
         content = text if rng.random() < 0.7 else [{"type": "text", "text": t} for t in (text, "b")]
-        messages.append({"role": "system", "content": content})
+        messages.append({"role": rng.choice(["system", "system", "developer"]), "content": content})
     for _ in range(rng.randrange(1, 5)):
         messages.append({"role": "user", "content": _content(rng)})
         if rng.random() < 0.2:
             messages[-1]["name"] = "ann"
+        if rng.random() < 0.05:
+            messages[-1]["role"] = rng.choice(["system", "developer"])
         if rng.random() < 0.7:
             messages.append(_assistant(rng))
         for call in messages[-1].get("tool_calls") or []:
@@ -178,6 +180,62 @@ def messages(rng: random.Random) -> dict[str, object]:
     return body
 
 
-CHAT, MESSAGES = "/v1/chat/completions", "/v1/messages"
-PATHS = {CHAT: chat, MESSAGES: messages}
+def _item(rng: random.Random) -> dict[str, object]:
+    """Return an item of a response's input."""
+    text, beside = rng.choice(TEXTS), {"id": "x", "status": "completed"}
+    beside = {name: beside[name] for name in beside if rng.random() < 0.3}
+    kind = rng.choice(
+        ["said", "said", "answer", "function_call", "function_call_output", "reasoning"]
+    )
+    if kind == "said":
+        texts = [{"type": "input_text", "text": rng.choice(TEXTS)} for _ in range(rng.randrange(3))]
+        role = rng.choice(["user", "user", "system", "developer"])
+        typed = {"type": "message"} if rng.random() < 0.6 else {}
+        return {**typed, "role": role, "content": rng.choice([text, texts])}
+    if kind == "answer":
+        texts = [{"type": "output_text", "text": text}, {"type": "output_text", "text": "b"}]
+        content = rng.choice([text, texts[:1], texts[:1], texts])
+        beside = {} if isinstance(content, str) else beside
+        return {"type": "message", "role": "assistant", "content": content, **beside}
+    if kind == "function_call":
+        arguments = rng.choice(ARGUMENTS)
+        return {
+            "type": kind,
+            "name": "read",
+            "arguments": arguments,
+            "call_id": "call00000",
+            **beside,
+        }
+    if kind == "function_call_output":
+        return {"type": kind, "call_id": "call00000", "output": text}
+    thoughts = [{"type": "reasoning_text", "text": text}]
+    summary = [{"type": "summary_text", "text": "brief"}] if rng.random() < 0.5 else []
+    item = {"type": kind, "summary": summary, "content": rng.choice([None, [], thoughts, thoughts])}
+    return item | ({"encrypted_content": None} if rng.random() < 0.3 else {})
+
+
+def responses(rng: random.Random) -> dict[str, object]:
+    """Return the body of a response."""
+    items = [_item(rng) for _ in range(rng.randrange(1, 9))]
+    body: dict[str, object] = {"model": "m", "input": items if rng.random() < 0.95 else "What?"}
+    for name, values in (
+        ("instructions", [*TEXTS, BILL]), ("prompt_cache_key", ["k"]), ("store", [False]),
+        ("reasoning", [{"effort": "low", "summary": "auto"}, None, {}]),
+        ("parallel_tool_calls", [False]), ("truncation", ["disabled"]),
+        ("chat_template_kwargs", [{"enable_thinking": False}]),
+    ):  # fmt: skip
+        if rng.random() < 0.3:
+            body[name] = rng.choice(values)
+    if rng.random() < 0.8:
+        functions = [_tool(rng)["function"] for _ in range(rng.randrange(4))]
+        body["tools"] = [{"type": "function", **function} for function in functions]
+        if rng.random() < 0.1:
+            body["tools"].append({"type": "web_search"})
+        if functions and rng.random() < 0.3:
+            body["tool_choice"] = rng.choice(["auto", "required", "none"])
+    return body
+
+
+CHAT, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/messages", "/v1/responses"
+PATHS = {CHAT: chat, MESSAGES: messages, RESPONSES: responses}
 """By path: what makes a body for it."""

@@ -4,6 +4,7 @@
 |---|---|
 | `/v1/chat/completions` | OpenAI's chats: `Chat` |
 | `/v1/messages` | Anthropic's messages: `Messages`, which vLLM turns into such a chat first |
+| `/v1/responses` | OpenAI's responses: `kvbench.router.inputs` |
 
 Read from vLLM's `entrypoints/openai/chat_completion` and `entrypoints/anthropic`, and held to them
 by `tests/vllm/test_chats.py`. What was not tried there does not decode here: the body's tokens are
@@ -63,7 +64,7 @@ class Conversation:
     @property
     def sound(self) -> bool:
         """Whether a server takes its messages, as far as they are known to be taken."""
-        return all(message.sound for message in self.messages)
+        return bool(self.messages) and all(message.sound for message in self.messages)
 
 
 class _Transfer(msgspec.Struct):
@@ -100,8 +101,14 @@ class Chat(Body, kw_only=True):
     add_generation_prompt: bool = True
     add_special_tokens: Literal[False] | None = None
     continue_final_message: Literal[False] | None = None
+    echo: Literal[False] | None = None  # wants probabilities of the prompt
 
-    def conversation(self, tokenizer: Tokenizer) -> Conversation | None:  # noqa: ARG002 - as the others
+    @property
+    def length(self) -> int:
+        """How many messages there are."""
+        return len(self.messages)
+
+    def conversation(self, tokenizer: Tokenizer) -> Conversation | None:  # noqa: ARG002 - as others'
         """Return the conversation; None if it is not known what a server makes of it."""
         tools = _tools.seen(self.tools)
         if tools == []:
@@ -110,7 +117,7 @@ class Chat(Body, kw_only=True):
             self.messages,
             tools,
             tools is None or self.tool_choice != "none",
-            _arguments(self.chat_template_kwargs, self.reasoning_effort),
+            arguments_of(self.chat_template_kwargs, self.reasoning_effort),
             self.add_generation_prompt,
         )
 
@@ -162,6 +169,11 @@ class Messages(Body, kw_only=True):
     output_config: _Output | None = None
     chat_template_kwargs: dict[str, object] | None = None
 
+    @property
+    def length(self) -> int:
+        """How many messages there are, at least."""
+        return len(self.messages)
+
     def conversation(self, tokenizer: Tokenizer) -> Conversation | None:
         """Return the conversation; None if it is not known what a server makes of it.
 
@@ -181,7 +193,7 @@ class Messages(Body, kw_only=True):
                 return None
             said.append(message)
         callable_ = self.tool_choice is None or self.tool_choice.type != "none"
-        arguments = _arguments(self.chat_template_kwargs, effort)
+        arguments = arguments_of(self.chat_template_kwargs, effort)
         return Conversation(said, tools, not tools or callable_, arguments)
 
     def _said(self, *, first: bool) -> Iterator[Message | None]:
@@ -275,7 +287,7 @@ def _read_anthropic_tools(raw: msgspec.Raw) -> list[Tool]:
     ]
 
 
-def _arguments(asked: dict[str, object] | None, effort: str | None) -> dict[str, object]:
+def arguments_of(asked: dict[str, object] | None, effort: str | None) -> dict[str, object]:
     """Return what a server hands to the template of a request's own.
 
     What a client leaves to it (null, "auto") it does not hand on. Who says how much to think is

@@ -7,7 +7,7 @@ hashed (`PrefixStore`, `ChainStore`).
 Rules:
 
 - Exact or not at all. A body with anything in it that the template might see and this module cannot
-  lay out (pictures, documents, a developer, …) has no tokens here, and is routed by estimate; what
+  lay out (pictures, documents, …) has no tokens here, and is routed by estimate; what
   of messages and tools a template sees says `kvbench.text.conversation`. So is one that asks for
   the probabilities of its prompt, all of which is then computed, and what is so large that it would
   hold up the others.
@@ -34,7 +34,9 @@ from kvbench.errors import InputError
 from kvbench.kvcache.blocks import PromptKeys
 from kvbench.kvcache.chains import ChainStore
 from kvbench.router.conversations import Body, Chat, Messages
+from kvbench.router.inputs import Responses
 from kvbench.router.keys import Prompt
+from kvbench.text.conversation import handed_over
 from kvbench.text.prefix_store import PrefixStore, Tokens
 from kvbench.text.tokenizer import Tokenizer
 
@@ -57,6 +59,7 @@ FORMS: Final = {
     "parts": "chats with contents of several parts",
     "tools": "chats with tools, thoughts or template arguments",
     "messages": "Anthropic's messages",
+    "responses": "responses",
 }
 """Forms of prompts: each is trusted apart, and none if the first is not."""
 
@@ -76,17 +79,21 @@ class _Generation(Body, kw_only=True):
     sampling_params: _Sampling | None = None
 
 
-Parsed: TypeAlias = Chat | Messages | _Completion | _Generation
+Talk: TypeAlias = Chat | Messages | Responses
+Parsed: TypeAlias = Talk | _Completion | _Generation
 
+_APART: dict[type[Talk], str] = {Messages: "messages", Responses: "responses"}
 _FORMS: dict[
     str,
     msgspec.json.Decoder[Chat]
     | msgspec.json.Decoder[Messages]
+    | msgspec.json.Decoder[Responses]
     | msgspec.json.Decoder[_Completion]
     | msgspec.json.Decoder[_Generation],
 ] = {
     "/v1/chat/completions": msgspec.json.Decoder(Chat),
     "/v1/messages": msgspec.json.Decoder(Messages),
+    "/v1/responses": msgspec.json.Decoder(Responses),
     "/v1/completions": msgspec.json.Decoder(_Completion),
     "/inference/v1/generate": msgspec.json.Decoder(_Generation),
 }
@@ -354,7 +361,7 @@ def _lay_out(model: ModelTokens, body: Parsed) -> Reading | None:
         session=body.session_id or body.prompt_cache_key or body.user or None,
     )
     keys = PromptKeys(body.cache_salt or None, model.lora)
-    if isinstance(body, Chat | Messages):
+    if isinstance(body, Chat | Messages | Responses):
         found = _laid_out_chat(model, body)
         if found is None:
             return None
@@ -371,12 +378,12 @@ def _lay_out(model: ModelTokens, body: Parsed) -> Reading | None:
     return Reading(prompt, model, None, array("I", body.prompt), keys)
 
 
-def _laid_out_chat(model: ModelTokens, body: Chat | Messages) -> tuple[str, str] | None:
+def _laid_out_chat(model: ModelTokens, body: Talk) -> tuple[str, str] | None:
     """Return the form and the text of a conversation; None: they are not known."""
-    said = None if len(body.messages) > _MOST_MESSAGES else body.conversation(model.tokenizer)
+    said = None if body.length > _MOST_MESSAGES else body.conversation(model.tokenizer)
     if said is None or not said.sound:
         return None
-    form = "messages" if isinstance(body, Messages) else _form(said)
+    form = _form(said) if isinstance(body, Chat) else _APART[type(body)]
     text = None if model.of(form).trouble is not None else _chat_text(model, said)
     return None if text is None else (form, text)
 
@@ -416,8 +423,9 @@ def _render(
     Raises:
         InputError: The template refuses it.
     """
-    return tokenizer.template(tools=tools is not None).render(
-        [message.seen(parts=parts) for message in said.messages],
+    template = tokenizer.template(tools=tools is not None)
+    return template.render(
+        handed_over(said.messages, parts=parts, developers=template.knows_developers),
         add_generation_prompt=said.answered,
         tools=tools,
         arguments=said.arguments,

@@ -174,6 +174,7 @@ class ChatTemplate:
         reads_parts: Whether it may take a message's content for a list of parts: it loops over one.
             A server hands such a template the parts as they came, and any other their texts in one,
             line by line.
+        knows_developers: Whether it names the role of a developer; else that is the system's.
 
     Raises:
         InputError: The template does not compile.
@@ -205,6 +206,7 @@ class ChatTemplate:
                 hint="use the chat_template.jinja that belongs to the model",
             ) from error
         self._source = source
+        self.knows_developers = "'developer'" in source or '"developer"' in source
         self.reads_parts = _reads_parts(tree)
         self._variables = find_undeclared_variables(tree)
 

@@ -77,10 +77,24 @@ class ToolCall(msgspec.Struct, forbid_unknown_fields=True, gc=False):
         return call if self.index is UNSET else {**call, "index": self.index}
 
 
+class PlainCall(ToolCall, gc=False):
+    """A call that a server makes itself, of what it was sent: it comes to templates as it is."""
+
+    def seen(self) -> dict[str, object]:
+        """Return it as a template sees it: the name before the arguments.
+
+        Raises:
+            ValueError: Its arguments are such that a server fails, too.
+            RecursionError: They are nested too deeply.
+        """
+        function = {"name": self.function.name, "arguments": _arguments(self.function.arguments)}
+        return {"id": self.id, "function": function, "type": self.type}
+
+
 class Message(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     """A message in the form of OpenAI's chats."""
 
-    role: Literal["system", "user", "assistant", "tool"]
+    role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[Part] | None = None
     name: str | None = None
     tool_calls: list[ToolCall] | None = None
@@ -96,7 +110,7 @@ class Message(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     def plain(self) -> bool:
         """Whether it is a role and a content, and nothing more."""
         return (
-            self.role != "tool"
+            self.role not in {"tool", "developer"}
             and self.content is not None
             and self.tool_calls is None
             and self.reasoning is None
@@ -125,12 +139,11 @@ class Message(msgspec.Struct, forbid_unknown_fields=True, gc=False):
             ValueError: The arguments of a call are such that a server fails, too.
             RecursionError: They are nested too deeply.
         """
-        content: str | list[dict[str, object]]
-        if not parts or self.role == "tool":
-            content = self._text(keep_empty=parts)
-        else:
-            content = self._parts()
-        message: dict[str, object] = {"role": self.role, "content": content}
+        whole = not parts or self.role == "tool"
+        message: dict[str, object] = {
+            "role": self.role,
+            "content": self.text(keep_empty=parts) if whole else self._parts(),
+        }
         if self.role == "assistant":
             if self.tool_calls:
                 message["tool_calls"] = [call.seen() for call in self.tool_calls]
@@ -143,7 +156,7 @@ class Message(msgspec.Struct, forbid_unknown_fields=True, gc=False):
             message["name"] = self.name
         return message
 
-    def _text(self, *, keep_empty: bool) -> str:
+    def text(self, *, keep_empty: bool) -> str:
         """Return the content as one text."""
         content = self.content
         if isinstance(content, str) and (self.role != "system" or not content.startswith(_BILLING)):
@@ -215,6 +228,38 @@ def without_bill(text: str | None) -> str:
 def tools_seen(tools: Sequence[Tool] | None) -> list[Kept] | None:
     """Return tools as a template sees them; None: there are none."""
     return None if tools is None else [tool.seen() for tool in tools]
+
+
+def handed_over(
+    messages: Sequence[Message], *, parts: bool, developers: bool
+) -> list[dict[str, object]]:
+    """Return messages as a template sees them.
+
+    Args:
+        messages: The messages.
+        parts: Whether contents are handed over as lists.
+        developers: Whether the template knows the role of a developer. If not, a developer is the
+            system; and if then the system says something later, all of it goes first, in one.
+
+    Raises:
+        ValueError: The arguments of a call are such that a server fails, too.
+        RecursionError: They are nested too deeply.
+    """
+    seen = [message.seen(parts=parts) for message in messages]
+    if not any(message.role == "developer" for message in messages):
+        return seen
+    if developers:
+        return [{**one, "tools": None} if one["role"] == "developer" else one for one in seen]
+    seen = [{**one, "role": "system"} if one["role"] == "developer" else one for one in seen]
+    if all(one["role"] != "system" for one in seen[1:]):
+        return seen
+    texts = [
+        message.text(keep_empty=parts)
+        for message in messages
+        if message.role in {"system", "developer"}
+    ]
+    first: dict[str, object] = {"role": "system", "content": "\n\n".join(filter(None, texts))}
+    return [first, *(one for one in seen if one["role"] != "system")]
 
 
 class KnownTools:

@@ -137,7 +137,7 @@ def test_a_template_that_loops_over_parts_must_make_the_same_of_a_text(brackets,
     [
         {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
         {"messages": [{"role": "user", "content": None}]},
-        {"messages": [{"role": "developer", "content": "x"}, *HELLO]},
+        {"messages": [{"role": "function", "content": "x", "name": "f"}, *HELLO]},
         {"messages": HELLO, "prompt_logprobs": 0},
         {"messages": [{"role": "assistant", "content": "x", "tool_calls": [{}]}]},
         {"messages": [{"role": "user", "content": "x", "tool_calls": [CALL]}]},
@@ -151,6 +151,7 @@ def test_a_template_that_loops_over_parts_must_make_the_same_of_a_text(brackets,
         {"messages": HELLO, "chat_template_kwargs": {"tools": []}},
         {"messages": HELLO, "continue_final_message": True},
         {"messages": HELLO, "add_special_tokens": True},
+        {"messages": HELLO, "echo": True},
         {"messages": HELLO, "truncate_prompt_tokens": 5},
         {"messages": [{"role": "user", "content": "\ud800"}]},
         {"messages": HELLO, "model": "other"},
@@ -191,7 +192,7 @@ def test_what_may_want_all_of_its_prompt_computed_is_not_laid_out(tokens):
         assert read(tokens, path, **prompt, **fields) is None
 
 
-@pytest.mark.parametrize("path", ["/v1/responses", "/v1/embeddings"])
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/v1/score"])
 def test_paths_whose_prompts_are_laid_out_otherwise_are_not_known(tokens, path):
     """A body of the same shape may mean something else there."""
     assert read(tokens, path, messages=HELLO) is None
@@ -209,6 +210,9 @@ NEARLY = st.fixed_dictionaries(
             st.fixed_dictionaries({"role": JSON, "content": JSON | st.text()}), max_size=3
         ),
         "prompt": JSON | st.lists(st.integers(-2, 2**33)),
+        "input": JSON | st.lists(
+            st.fixed_dictionaries({"type": JSON, "role": JSON, "content": JSON}), max_size=2
+        ),
         "tools": JSON, "tool_choice": JSON, "chat_template_kwargs": JSON,
         "cache_salt": JSON, "stream": JSON, "user": JSON,
         "add_special_tokens": JSON, "add_generation_prompt": JSON,
@@ -217,7 +221,7 @@ NEARLY = st.fixed_dictionaries(
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(body=NEARLY, path=st.sampled_from([CHAT, TEXT, "/v1/messages"]))
+@given(body=NEARLY, path=st.sampled_from([CHAT, TEXT, "/v1/messages", "/v1/responses"]))
 def test_whatever_is_asked_is_laid_out_or_not_and_nothing_breaks(tokens, body, path):
     """What is laid out has as many hashes as whole blocks before its last token."""
     reading = read(tokens, path, **body)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from kvbench.text.conversation import KnownTools, Message, Tool, read_tools, tools_seen
+from kvbench.text.conversation import KnownTools, Message, Tool, handed_over, read_tools, tools_seen
 
 
 def seen(message: dict[str, object], *, parts: bool = False) -> list[tuple[str, object]]:
@@ -145,3 +145,31 @@ def test_tools_that_are_very_long_are_not_kept():
     known = KnownTools(read_tools)
     assert known.seen(raw) == known.seen(raw)
     assert known.seen(raw) is not known.seen(raw)
+
+
+@pytest.mark.parametrize(
+    ("roles", "developers", "expected"),
+    [
+        ("su", False, "s:0 u:1"),
+        ("sus", False, "s:0 u:1 s:2"),
+        ("du", False, "s:0 u:1"),
+        ("sdu", False, "s:0-1 u:2"),
+        ("udus", False, "s:1-3 u:0 u:2"),
+        ("udus", True, "u:0 d:1 u:2 s:3"),
+    ],
+)
+@pytest.mark.parametrize("parts", [False, True])
+def test_a_developer_is_the_system_unless_the_template_knows_him(
+    roles, developers, expected, parts
+):
+    """And then all that the system says goes first, in one."""
+    names = {"s": "system", "d": "developer", "u": "user"}
+    messages = [Message(names[role], str(number)) for number, role in enumerate(roles)]
+    found = handed_over(messages, parts=parts, developers=developers)
+
+    def text(content):
+        return content if isinstance(content, str) else "".join(part["text"] for part in content)
+
+    told = [f"{one['role'][0]}:{text(one['content'])}".replace("\n\n", "-") for one in found]
+    assert " ".join(told) == expected
+    assert [one["tools"] for one in found if "tools" in one] == [None] * expected.count("d:")

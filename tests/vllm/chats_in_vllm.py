@@ -13,6 +13,7 @@ from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.entrypoints.anthropic.protocol import AnthropicMessagesRequest
 from vllm.entrypoints.anthropic.serving import AnthropicServingMessages
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
 from vllm.renderers.online_renderer import OnlineRenderer
 from vllm.renderers.registry import renderer_from_config
 
@@ -58,14 +59,18 @@ async def main():
     for line in sys.stdin:
         renderer.chat_template, path, body = json.loads(line)
         try:
-            if path == "/v1/messages":
-                if renderer.chat_template not in messages:
-                    messages[renderer.chat_template] = Messages(renderer)
-                request = await messages[renderer.chat_template].converted(body)
+            if path == "/v1/responses":
+                made = await renderer.render_responses(ResponsesRequest.model_validate(body))
+                told = getattr(made, "engine_input", {}).get("prompt_token_ids", repr(made))
             else:
-                request = ChatCompletionRequest.model_validate(body)
-            made = await renderer.render_chat(request)
-            told = list(made[1][0]["prompt_token_ids"]) if isinstance(made, tuple) else repr(made)
+                if path == "/v1/messages":
+                    if renderer.chat_template not in messages:
+                        messages[renderer.chat_template] = Messages(renderer)
+                    chat = await messages[renderer.chat_template].converted(body)
+                else:
+                    chat = ChatCompletionRequest.model_validate(body)
+                made = await renderer.render_chat(chat)
+                told = made[1][0]["prompt_token_ids"] if isinstance(made, tuple) else repr(made)
         except Exception as error:  # noqa: BLE001 - a refusal, of whatever class
             told = f"{type(error).__name__}: {error}"
         sys.stdout.write(f"told: {json.dumps(told)}\n")
