@@ -7,6 +7,7 @@ neither. Pods without work count as 0. Where there was no work at all, there is 
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -16,14 +17,20 @@ if TYPE_CHECKING:
 
 def max_over_mean(work: Collection[float]) -> float | None:
     """Return the largest share over the mean: 1 is even, the number of pods is all on one."""
-    total = sum(work)
-    return max(work) * len(work) / total if total > 0 else None
+    shares = _shares(work)
+    return len(shares) / sum(shares) if shares else None
 
 
 def jain(work: Collection[float]) -> float | None:
     """Return (Σx)² / (n Σx²): 1 is even, 1/n is all on one."""
-    total = sum(work)
-    return total * total / (len(work) * sum(x * x for x in work)) if total > 0 else None
+    shares = _shares(work)
+    return sum(shares) ** 2 / (len(shares) * sum(x * x for x in shares)) if shares else None
+
+
+def _shares(work: Collection[float]) -> list[float]:
+    """Return amounts as parts of the largest, whose squares are no larger than a number can be."""
+    most = max(work, default=0.0)
+    return [amount / most for amount in work] if 0 < most < math.inf else []
 
 
 class Recent:

@@ -14,6 +14,8 @@ from kvbench.exporter.balance import Recent, jain, max_over_mean
         pytest.param([8.0, 0.0, 0.0, 0.0], 4.0, 0.25, id="all on one"),
         pytest.param([3.0, 1.0], 1.5, 0.8, id="uneven"),
         pytest.param([0.0, 0.0], None, None, id="idle"),
+        pytest.param([1e308, 0.0], 2.0, 0.5, id="more than its square can be"),
+        pytest.param([float("inf"), 1.0], None, None, id="nonsense"),
     ],
 )
 def test_balance_has_the_values_that_one_can_work_out_by_hand(amounts, largest, fairness):
