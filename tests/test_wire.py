@@ -12,8 +12,10 @@ def test_a_connection_that_a_scenario_leaves_open_is_an_error_and_does_not_hang(
     """The loop would wait for it, and nobody would close it."""
 
     async def scenario() -> list[object]:
-        server = await asyncio.start_server(lambda _reader, _writer: None, "127.0.0.1", 0)
-        return [server, await asyncio.open_connection(*server.sockets[0].getsockname())]
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(asyncio.Protocol, "127.0.0.1", 0)
+        address = server.sockets[0].getsockname()
+        return [server, await loop.create_connection(asyncio.Protocol, *address)]
 
     with pytest.raises(ResourceWarning, match="unclosed resource"):
         run(scenario())
