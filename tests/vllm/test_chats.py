@@ -105,13 +105,32 @@ def message_turns(count):
         ]
 
 
+def response_turns(count):
+    """Yield the same as responses."""
+    items = [
+        {"type": "message", "role": role, "content": [{"type": "input_text", "text": text}]}
+        for role, text in (("developer", SYSTEM), ("user", "Where is what?"))
+    ]
+    tools = [{"type": "function", "name": "read", "description": TOOL, "parameters": SCHEMA}]
+    for turn in range(count):
+        yield {"input": items, "tools": tools, "instructions": "Be kind.", "store": False}
+        thoughts = [{"type": "reasoning_text", "text": "hm"}]
+        items = [
+            *items,
+            {"type": "reasoning", "summary": [], "content": thoughts},
+            {"type": "function_call", "name": "read", "arguments": "{}", "call_id": f"c{turn}"},
+            {"type": "function_call_output", "call_id": f"c{turn}", "output": f"{turn} " * 60},
+        ]
+
+
 def ask(url, path, body):
     """Ask; return the predicted and the delivered cached tokens."""
-    data = json.dumps(body | {"model": "tiny", "max_tokens": 1}).encode()
+    most = {agentic.RESPONSES: "max_output_tokens"}.get(path, "max_tokens")
+    data = json.dumps(body | {"model": "tiny", most: 1}).encode()
     asked = urllib.request.Request(url + path, data, {"content-type": "application/json"})
     with urllib.request.urlopen(asked, timeout=120) as answer:
         usage = json.load(answer)["usage"]
-        details = usage.get("prompt_tokens_details") or {}
+        details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details") or {}
         cached = details.get("cached_tokens", usage.get("cache_read_input_tokens", 0))
         return int(answer.headers["x-kvbench-predicted-tokens"]), cached
 
@@ -123,7 +142,7 @@ def get(url, path):
 
 
 def test_an_agents_turns_are_foretold_on_a_real_pod(tmp_path):
-    """In OpenAI's form and in Anthropic's, over a template that lays out tools."""
+    """In OpenAI's two forms and in Anthropic's, over a template that lays out tools."""
     serve, port = os.environ["REAL_VLLM"], free_port()
     shutil.copytree(Path(serve).parent / "model", tmp_path / "model")
     (tmp_path / "model" / "chat_template.jinja").write_text(ALL["tagged"])
@@ -139,13 +158,18 @@ def test_an_agents_turns_are_foretold_on_a_real_pod(tmp_path):
             while 'tokens_known{model="tiny"} 1.0' not in get(router, "/metrics"):
                 time.sleep(0.1)
             found = []
-            for path, turns in ((agentic.CHAT, chat_turns), (agentic.MESSAGES, message_turns)):
-                for body in turns(5):
+            turns = {
+                agentic.CHAT: chat_turns,
+                agentic.MESSAGES: message_turns,
+                agentic.RESPONSES: response_turns,
+            }
+            for path, bodies in turns.items():
+                for body in bodies(4):
                     found.append(ask(router, path, body))
                     time.sleep(2.1)  # until nothing is promised
             decisions = json.loads(get(router, "/decisions"))
             decisions = decisions["decisions"] if isinstance(decisions, dict) else decisions
     assert all(predicted == cached for predicted, cached in found), found
-    assert sum(cached > 300 for _, cached in found) >= 8, found
-    assert [one["exact"] for one in decisions][:-1] == [True] * 9
+    assert sum(cached > 150 for _, cached in found) >= 9, found
+    assert [one["exact"] for one in decisions][:-1] == [True] * 11
     assert {one["cause"] for one in decisions} == {"none"}
