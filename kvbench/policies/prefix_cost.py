@@ -33,9 +33,11 @@ newer than others only: pods whose caches are emptied together have none of it.
 That is what this request costs. A copy of its beginning serves later ones too. So a request that
 stays with the cheapest pod though others have fewer requests in flight pays *rent*: to each of
 them, what it would have saved there with a copy, which is beside + ½ prefill · (its uncached
-tokens) for each request fewer. What was paid to a pod for a beginning makes that pod cheaper; when
-it makes up for what a copy costs, the request that comes then makes it (`kvbench.policies.rent`).
-So a pod that alone holds what everybody asks for is not kept busier than the others for long.
+tokens) for each request fewer. It pays for the beginning that its conversation found cached at
+first, for where that is conversations begin. What was paid to a pod for a beginning makes that pod
+cheaper; when it makes up for what a copy costs, the request that comes then makes it
+(`kvbench.policies.rent`). So a pod that alone holds what everybody asks for is not kept busier than
+the others for long.
 
 One figure weighs cache against load, in one unit, so nothing needs a threshold: a hot prefix spills
 to a second pod exactly when that is cheaper than staying with the first; a prompt that nobody knows
@@ -166,8 +168,12 @@ class PrefixCost:
         )
         costs = table.costs()
         place = _first_of(costs, matched, self._rng)
-        if matched[place] and in_flight[place] > min(in_flight):
-            place = self._rent(request, table, costs, place)
+        last = matched[place] // request.block_tokens - 1
+        if 0 <= last < len(request.blocks):
+            prefix = request.blocks[last]
+            self._rents.goes_on(prefix, matched[place], request.blocks[-1])
+            if in_flight[place] > min(in_flight):
+                place = self._rent(prefix, table, costs, place)
         pod, hit = names[place], matched[place]
         uncached = request.prompt_tokens - hit
         self._turnover.chosen(request, pod, uncached)
@@ -180,32 +186,35 @@ class PrefixCost:
             table.a_token * (table.waiting[place] + uncached),
         )
 
-    def _rent(self, request: RouteRequest, table: _Table, costs: list[float], home: int) -> int:
+    def _rent(self, prefix: int, table: _Table, costs: list[float], home: int) -> int:
         """Have a request pay for staying at `home` though others have fewer in flight.
 
+        Args:
+            prefix: The key of the last block that `home` has.
+            table: The candidates; is told what was paid.
+            costs: What they cost, but for that.
+            home: The cheapest.
+
         Returns:
-            Where it goes: there, or where that pays for a copy.
+            Where it goes: there, or where enough has been paid for a copy.
         """
         pods, matched, in_flight = table.pods, table.matched, table.in_flight
         held, busy, turns = matched[home], in_flight[home], self._turnover.turns
-        last = max(held // request.block_tokens, 1) - 1
-        if last >= len(request.blocks):
-            return home
-        prefix = request.blocks[last]
-        paid = self._rents.paid(prefix, turns)
+        begins, tokens = self._rents.beginning(prefix, held)
+        paid = self._rents.paid(begins, turns)
         own = table.a_request + table.a_token * _SLOWED * (table.prompt_tokens - held)
         place, least = home, costs[home]
         rents = table.rents = [0.0] * len(pods)
         for at, pod in enumerate(pods):
-            if in_flight[at] < busy and matched[at] < held:
+            if in_flight[at] < busy and matched[at] < tokens:
                 rents[at] = paid.get(pod, 0.0)
                 paid[pod] = rents[at] + own * (busy - in_flight[at])
                 if costs[at] - rents[at] < least:
                     place, least = at, costs[at] - rents[at]
         if place == home:
-            self._rents.pay(prefix, paid, turns)
+            self._rents.pay(begins, paid, turns)
         else:
-            self._rents.bought(prefix)
+            self._rents.bought(begins)
         return place
 
     def placed(self, request: RouteRequest, pod: str, now: float) -> None:

@@ -10,8 +10,13 @@ Rents are added up for each beginning, by the key of its last block, and for eac
 copy would have saved them. Not over all pods: of several that are even in the long run one is the
 less busy at every moment, and a copy on one of them saves only what is paid while that one is.
 They fade, for a copy does not stay for ever and takes the room of others: by a factor e for each
-quarter of a turn of the caches. A beginning that was copied starts anew. Those of which rent was
-paid last are remembered.
+sixteenth of a turn of the caches. So what pods are busier by chance, now this one and now that,
+does not add up. A beginning that was copied starts anew.
+
+Where a conversation began, its later turns go. So what they pay counts for the beginning that its
+first turn found cached, which is what the next conversations ask for; their own is asked for once.
+
+What was paid last is remembered, and of conversations those that went on last.
 """
 
 from __future__ import annotations
@@ -20,7 +25,8 @@ import math
 from typing import Final
 
 _MOST: Final = 4096  # beginnings that are remembered
-_FADE: Final = 4.0  # per turn
+_CONVERSATIONS: Final = 16_384
+_FADE: Final = 16.0  # per turn: half as much to twice as much does about as well
 
 
 class Rents:
@@ -29,6 +35,19 @@ class Rents:
     def __init__(self) -> None:
         # Seconds by pod, and at which turn; latest last.
         self._paid: dict[int, tuple[dict[str, float], float]] = {}
+        # By the last block of a prompt, with which beginning it began; latest last.
+        self._begun: dict[int, tuple[int, int]] = {}
+
+    def goes_on(self, prefix: int, tokens: int, end: int) -> None:
+        """Take note that a prompt of which a prefix of so many tokens was there ends with `end`."""
+        if prefix != end:
+            self._begun[end] = self.beginning(prefix, tokens)
+            if len(self._begun) > _CONVERSATIONS:
+                del self._begun[next(iter(self._begun))]
+
+    def beginning(self, prefix: int, tokens: int) -> tuple[int, int]:
+        """Return with what a conversation began that has come to a prefix, and its tokens."""
+        return self._begun.get(prefix, (prefix, tokens))
 
     def paid(self, prefix: int, turns: float) -> dict[str, float]:
         """Return what was paid for a prefix by pod, in seconds, after so many turns of caches."""

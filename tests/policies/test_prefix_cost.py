@@ -95,6 +95,20 @@ def test_staying_with_a_pod_that_is_no_busier_is_never_paid_for(in_flight):
     assert {policy.choose(request(*LONG), pods, 0.0).pod for _ in range(2000)} == {"home"}
 
 
+def test_later_turns_pay_for_what_their_conversation_began_with():
+    """Of 6,400 tokens that conversations begin with, and 64 more that each has for itself."""
+    policy = warm("home", *LONG)
+    pods = [PodState("home", 16), PodState("cold", 8)]
+    idle = [PodState("home"), PodState("cold")]
+    for number in range(1000, 1010):
+        policy.choose(request(*LONG, number), idle, 0.0)
+        policy.placed(request(*LONG, number), "home", 0.0)
+        policy.choose(request(*LONG, number), pods, 0.0)
+
+    paid = policy.choose(request(*LONG), pods, 0.0).candidates[1].terms["rent_s"]
+    assert paid == pytest.approx(-10 * 8 * 0.0015, rel=0.1), "what fades meanwhile is little"
+
+
 def test_each_beginning_is_paid_for_by_those_who_ask_for_it():
     """A thousand prompts that have nothing in common pay for no copy, though each stays once."""
     policy = PrefixCost(rng(0))
