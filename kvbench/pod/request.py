@@ -38,7 +38,14 @@ MAX_N = 16384
 MAX_PROMPTS = 1024
 """Prompts of one request, as vLLM allows them by default."""
 
+MAX_STOPS = 4
+"""Stop strings of one request, as vLLM allows them by default."""
+
+LONGEST_SALT = 128
+"""Characters of a cache salt."""
+
 TokenId = Annotated[int, Field(ge=0)]
+_FORBIDDEN = frozenset("@/\\\0")  # in a salt
 Prompts = list[TokenId] | list[list[TokenId]] | str | list[str]
 Int64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 
@@ -108,7 +115,7 @@ class _Sampling(BaseModel):
     model: str | None = None
     max_tokens: int | None = None
     seed: Int64 | None = None
-    stop: str | list[str] | None = []
+    stop: str | Annotated[list[str], Field(max_length=MAX_STOPS)] | None = []
     stream: bool | None = False
     stream_options: StreamOptions | None = None
     temperature: float | None = None
@@ -440,6 +447,12 @@ def _check_before(value: object) -> None:
     salt = value.get("cache_salt")
     if salt is not None and (not isinstance(salt, str) or not salt):
         sentence = "Parameter 'cache_salt' must be a non-empty string if provided."
+        raise ApiError(f"{sentence} (parameter=cache_salt)", param="cache_salt")
+    if isinstance(salt, str) and (len(salt) > LONGEST_SALT or not _FORBIDDEN.isdisjoint(salt)):
+        sentence = (
+            f"Parameter 'cache_salt' must be at most {LONGEST_SALT} characters and must not "
+            r"contain '@', '/', '\\', or NUL."
+        )
         raise ApiError(f"{sentence} (parameter=cache_salt)", param="cache_salt")
 
 

@@ -143,3 +143,19 @@ def test_token_ids_that_are_none_are_found_in_their_place(wrong: list):
     """As they are where there is nothing else wrong."""
     with pytest.raises(ApiError, match=r"validation errors?:\n.*'loc': 'body.prompt"):
         parse_completion({"prompt": wrong})
+
+
+def test_more_stop_strings_than_vllm_takes_are_refused():
+    """Each is looked for behind every token."""
+    assert parse_chat(CHAT | {"stop": ["a", "b", "c", "d"]}, "m").stop == ("a", "b", "c", "d")
+    with pytest.raises(ApiError, match="at most 4 items"):
+        parse_chat(CHAT | {"stop": list("abcde")}, "m")
+
+
+@pytest.mark.parametrize("salt", ["a@b", "a/b", "a\\b", "a\0b", "x" * 129])
+def test_a_salt_that_vllm_forbids_is_refused(salt: str):
+    """In its words, which name the backslash twice."""
+    with pytest.raises(ApiError, match="at most 128 characters") as raised:
+        parse_chat(CHAT | {"cache_salt": salt}, "m")
+    assert r"'@', '/', '\\', or NUL. (parameter=cache_salt)" in str(raised.value)
+    assert parse_chat(CHAT | {"cache_salt": "x" * 128}, "m").cache_salt == "x" * 128
