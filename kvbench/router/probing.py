@@ -2,7 +2,8 @@
 
 A pod that was not well is asked for its models anew: it may have come back as another. Requests
 that wait at one that is down and answers nobody, as it sleeps or is gone without a word, are sent
-to others; so are none that it has begun to answer, and none where there is no other.
+to others; so are none that it has begun to answer, and none where there is no other. One that
+listens no more is not silent: it may be ending what it has, and if it is dead, connections break.
 """
 
 from __future__ import annotations
@@ -93,7 +94,8 @@ def _judge(fleet: Fleet, pod: Pod, path: str, answer: Answer, state: str) -> boo
             logger.warning("%s is down: %s", pod.name, why)
         else:
             logger.info("%s is up%s", pod.name, " again" if met else "")
-    if pod.down and why is not None and (answer.trouble or state != "awake"):
+    silent = answer.trouble is not None and not answer.refused  # who listens no more may be ending
+    if pod.down and why is not None and (silent or state != "awake"):
         for forwarding in tuple(fleet.under_way):
             forwarding.leave(pod, why)
     return why is None

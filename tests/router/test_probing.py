@@ -208,6 +208,13 @@ def test_a_pod_that_sleeps_gets_no_requests_and_its_cache_is_forgotten(caplog):
     run(case)
 
 
+def tell_models(house: House) -> House:
+    """Have the pods of a house say what they serve, so that only requests come to their scripts."""
+    for pod in house.pods:
+        pod.models = ["m"]
+    return house
+
+
 async def silent(call):
     """Take a request and leave it waiting."""
     await call.gone()
@@ -220,7 +227,7 @@ def test_what_waits_at_a_pod_that_is_down_and_silent_is_answered_by_another(how,
 
     async def case():
         timing = {"probe_every_s": 0.005, "probe_timeout_s": 0.02}
-        async with House(silent, fine, policy="round_robin", **timing) as house:
+        async with tell_models(House(silent, fine, policy="round_robin", **timing)) as house:
             pod, other = house.pods
             known = house.router.fleet.membership.pods[pod.name]
             await until(lambda: known.met)
@@ -260,7 +267,7 @@ def test_what_waits_at_a_pod_that_is_down_stays_where_there_is_no_other_or_its_a
                 await call.answer()
 
         states = [-1]
-        async with House(waits, named=[], probe_every_s=0.005, admin=True) as house:
+        async with tell_models(House(waits, named=[], probe_every_s=0.005, admin=True)) as house:
             pod = house.pods[0]
             pod.metrics = sleeper(states)
             house.router.sources.roster.add(pod.url)
@@ -283,6 +290,36 @@ def test_what_waits_at_a_pod_that_is_down_stays_where_there_is_no_other_or_its_a
             assert await begun.chunk() == chunk(b"")
             for client in (alone, begun):
                 client.close()
+
+    run(case)
+
+
+def test_a_pod_that_listens_no_more_may_end_what_it_has():
+    """As servers do that are told to stop: nothing is computed twice."""
+
+    async def case():
+        go_on = asyncio.Event()
+
+        async def ends(call):
+            await go_on.wait()
+            await call.answer(b"done")
+
+        settings = {"policy": "round_robin", "probe_every_s": 0.005}
+        async with tell_models(House(ends, fine, **settings)) as house:
+            pod, other = house.pods
+            known = house.router.fleet.membership.pods[pod.name]
+            await until(lambda: known.met)
+            client = await Client.to(house.url)
+            client.send("POST", CHAT, chat("hi"))
+            await pod.arrivals.get()
+            pod.server.close()
+            await until(lambda: known.down)
+            probes = known.probes_failed
+            await until(lambda: known.probes_failed > probes + 2)
+            go_on.set()
+            assert (await client.reply()).body == b"done"
+            assert other.calls == []
+            client.close()
 
     run(case)
 
