@@ -114,7 +114,7 @@ class Responses(Body, kw_only=True):
     @property
     def length(self) -> int:
         """How many items there are."""
-        return len(self.input)
+        return 1 if isinstance(self.input, str) else len(self.input)
 
     def conversation(self, tokenizer: Tokenizer) -> Conversation | None:  # noqa: ARG002 - as others'
         """Return the conversation; None if it is not known what a server makes of it.

@@ -52,6 +52,7 @@ _ID_PIECE = 1024  # token ids of a prompt that is hashed piece by piece
 _TEXT_MARK = 1 << 127  # tells a text that gets a beginning-of-text token from a chat of the same
 _MOST_BYTES = 4 * 2**20  # of a body: a million tokens
 _MOST_MESSAGES = 2000  # laying them out takes five milliseconds
+_MOST_OF_TOOLS = 2**19  # bytes; also of all that they were called with
 _MOST_MISCOUNTED = 2
 _MISCOUNTED_SHARE = 0.01
 FORMS: Final = {
@@ -380,8 +381,14 @@ def _lay_out(model: ModelTokens, body: Parsed) -> Reading | None:
 
 def _laid_out_chat(model: ModelTokens, body: Talk) -> tuple[str, str] | None:
     """Return the form and the text of a conversation; None: they are not known."""
-    said = None if body.length > _MOST_MESSAGES else body.conversation(model.tokenizer)
+    if body.length > _MOST_MESSAGES or len(memoryview(body.tools)) > _MOST_OF_TOOLS:
+        return None
+    said = body.conversation(model.tokenizer)
     if said is None or not said.sound:
+        return None
+    calls = [call for message in said.messages for call in message.tool_calls or ()]
+    arguments = sum(len(call.function.arguments) for call in calls)
+    if len(said.tools or ()) + len(calls) > _MOST_MESSAGES or arguments > _MOST_OF_TOOLS:
         return None
     form = _form(said) if isinstance(body, Chat) else _APART[type(body)]
     text = None if model.of(form).trouble is not None else _chat_text(model, said)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _NULL = msgspec.Raw(b"null")
 _LONGEST_KEPT = 131_072  # bytes of JSON: in memory it is some five times as long
 _SHORT = 1024  # characters of a call's arguments
-_MOST_KNOWN = 8192
+_MOST_KNOWN = 4096
 _BILLING = "x-anthropic-billing-header"
 
 

@@ -20,6 +20,7 @@ from kvbench.text.tokenizer import SHIPPED, Tokenizer
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 HELLO = [{"role": "user", "content": "hello there"}]
 CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+LONG_CALL = CALL | {"function": {"name": "f", "arguments": "{}" + " " * 60_000}}
 TOOL = {"type": "function", "function": {"name": "f"}}
 
 
@@ -97,6 +98,13 @@ def test_ids_that_are_to_be_generated_from_are_a_prompt_too(tokens):
     assert read(tokens, path, **asked, features={"mm_hashes": {"image": ["a"]}}) is None
 
 
+def test_a_response_to_a_long_text_is_laid_out(tokens):
+    """Its length is one message, and not so many characters."""
+    found = exact(read(tokens, "/v1/responses", input="river " * 1000))
+    ids = Tokenizer.load().encode_chat([{"role": "user", "content": "river " * 1000}])
+    assert found.prompt_tokens == len(ids)
+
+
 def test_salt_and_adapter_are_part_of_every_prompt(tokens):
     """An adapter has its base model's tokens and blocks of its own."""
     shipped = Tokenizer.load()
@@ -156,6 +164,10 @@ def test_a_template_that_loops_over_parts_must_make_the_same_of_a_text(brackets,
         {"messages": [{"role": "user", "content": "\ud800"}]},
         {"messages": HELLO, "model": "other"},
         {"messages": HELLO * 2001},
+        {"messages": HELLO, "tools": [TOOL] * 2001},
+        {"messages": HELLO, "tools": [TOOL | {"x": "y" * 2**19}]},
+        {"messages": [{"role": "assistant", "tool_calls": [CALL] * 501}] * 4},
+        {"messages": [{"role": "assistant", "tool_calls": [LONG_CALL] * 9}]},
         {"messages": [{"role": "user", "content": "x" * 2**22}]},
         {"messages": 3},
         {},
