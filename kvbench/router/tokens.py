@@ -390,8 +390,11 @@ def _laid_out_chat(model: ModelTokens, body: Talk) -> tuple[str, str] | None:
     arguments = sum(len(call.function.arguments) for call in calls)
     if len(said.tools or ()) + len(calls) > _MOST_MESSAGES or arguments > _MOST_OF_TOOLS:
         return None
-    form = _form(said) if isinstance(body, Chat) else _APART[type(body)]
-    text = None if model.of(form).trouble is not None else _chat_text(model, said)
+    as_chat = _form(said)
+    form = as_chat if isinstance(body, Chat) else _APART[type(body)]
+    if any(model.of(one).trouble is not None for one in (as_chat, form)):
+        return None
+    text = _chat_text(model, said)
     return None if text is None else (form, text)
 
 
@@ -409,14 +412,17 @@ def _chat_text(model: ModelTokens, said: Conversation) -> str | None:
     text. Unless a pod has shown whether it takes a template for such a one, both must come out
     alike. So must a chat with tools that may be left out, and one without.
     """
-    found = set[str]()
+    found = None
     for tools in [said.tools] if said.certain else [said.tools, None]:
         known = model.parts.get(tools is not None)
         reads = model.tokenizer.template(tools=tools is not None).reads_parts
         both = (False, True) if reads else (False,)
         for parts in both if known is None else (known,):
-            found.add(_render(model.tokenizer, said, tools, parts))
-    return found.pop() if len(found) == 1 else None
+            text = _render(model.tokenizer, said, tools, parts)
+            if found is not None and found != text:
+                return None
+            found = text
+    return found
 
 
 def _render(

@@ -342,12 +342,17 @@ def test_a_pod_that_is_met_shows_how_it_hands_over_contents(parts):
 
 
 def test_a_pod_that_lays_out_tools_otherwise_is_not_foretold(tokens, caplog):
-    """Chats without them are."""
+    """Chats without them are, and what becomes of responses and messages without them."""
     _, body = probes()[1]
     tokens.models["m"].met(json.dumps(body).encode(), [1, 2, 3])
     assert "the pod makes other tokens of a probe" in caplog.text
-    assert read(tokens, messages=HELLO, tools=[TOOL]) is None
-    assert read(tokens, messages=HELLO) is not None
+    for path, body, tool in (
+        (CHAT, {"messages": HELLO}, TOOL),
+        ("/v1/responses", {"input": HELLO}, {"type": "function", "name": "f"}),
+        ("/v1/messages", {"messages": HELLO}, {"name": "f", "input_schema": {}}),
+    ):
+        assert read(tokens, path, **body, tools=[tool]) is None
+        assert read(tokens, path, **body) is not None
 
 
 def test_a_probe_that_our_template_refuses_says_nothing():
