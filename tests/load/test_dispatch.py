@@ -1,7 +1,7 @@
 """The dispatcher sends every turn at its time, and files each exactly once."""
 
 from fakes_load import FakeDesk, FakeSender, VirtualTimers, conversations, plan, turn
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kvbench.clock import VirtualClock
@@ -191,7 +191,6 @@ def test_the_delay_of_timers_is_watched():
 _latencies = st.one_of(st.none(), st.floats(0, 5, allow_nan=False))
 
 
-@settings(max_examples=60)
 @given(
     lengths=st.lists(st.integers(1, 4), min_size=1, max_size=6),
     latencies=st.lists(_latencies, min_size=24, max_size=24),

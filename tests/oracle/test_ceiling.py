@@ -6,7 +6,7 @@ from array import array
 
 import fakes_workload
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kvbench.oracle.ceiling import ceiling
@@ -46,7 +46,6 @@ def brute_force(prompts, size, generated=None):
     return cached
 
 
-@settings(max_examples=40)
 @given(workload=fakes_workload.workloads(), size=BLOCK_SIZES, seed=st.integers(0, 50))
 def test_the_ceiling_equals_brute_force_over_tokens(workload, size, seed):
     """On whole plans, template included, at every block size."""
@@ -64,7 +63,6 @@ def test_the_ceiling_equals_brute_force_over_tokens(workload, size, seed):
     assert top.hit_rate == sum(top.cached_tokens) / sum(top.prompt_tokens)
 
 
-@settings(max_examples=30)
 @given(
     workload=fakes_workload.workloads(api="chat", history="answers"), size=st.sampled_from([16, 32])
 )
@@ -91,7 +89,6 @@ def but_for_chance(law, workload, size) -> bool:
     return any(law(build_plan(workload, seed), size) for seed in range(1, 6))
 
 
-@settings(max_examples=40)
 @given(workload=fakes_workload.agents(), size=st.sampled_from([16, 32]))
 def test_whatever_clients_do_the_ceiling_equals_brute_force(workload, size):
     """Tools, sub-agents, reasoning, windows, users."""
@@ -107,7 +104,6 @@ def test_whatever_clients_do_the_ceiling_equals_brute_force(workload, size):
     assert but_for_chance(law, workload, size)
 
 
-@settings(max_examples=30)
 @given(
     workload=fakes_workload.agents(api="chat", history="answers"), size=st.sampled_from([16, 32])
 )
@@ -133,7 +129,6 @@ def test_whatever_clients_do_real_answers_count(workload, size):
     assert but_for_chance(law, workload, size)
 
 
-@settings(max_examples=30)
 @given(workload=fakes_workload.workloads(), size=BLOCK_SIZES)
 def test_without_a_renderer_the_template_is_left_out(workload, size):
     """Then the prompt is its content; the last token of it is still computed."""
@@ -156,7 +151,6 @@ ROWS = st.lists(
 )
 
 
-@settings(max_examples=60)
 @given(rows=ROWS)
 def test_a_trace_has_the_ceiling_that_its_ids_say(rows):
     """Exactly, at the block size of the ids: any order of ids, any partial last block."""

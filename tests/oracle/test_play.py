@@ -62,7 +62,6 @@ def test_a_log_played_at_once_hits_what_the_real_engine_hit(tmp_path, name):
     assert summary.preemptions == recording.header["counters"]["num_preemptions"]
 
 
-@settings(max_examples=40)
 @given(
     workload=fakes_workload.workloads(),
     pods=st.integers(1, 3),

@@ -112,7 +112,7 @@ def alone(body: bytes) -> Prompt:
     return read_prompt(body)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=5 * settings.default.max_examples)
 @given(histories())
 def test_a_body_reads_the_same_whatever_came_before(bodies):
     """Or fails with the same words; also where digests say nothing."""

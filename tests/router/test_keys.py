@@ -42,7 +42,6 @@ messages = st.lists(
 )
 
 
-@settings(max_examples=50)
 @given(messages, messages)
 def test_a_turn_that_extends_a_conversation_extends_its_chain(before, after):
     """Whatever was said, in whatever alphabet."""
@@ -130,7 +129,6 @@ def test_what_a_template_renders_alike_has_the_same_keys(one, other):
     assert chat(one, user("next")) == chat(other, user("next"))
 
 
-@settings(max_examples=50)
 @given(messages, st.sampled_from([None, "m", ""]), st.sampled_from([None, "salt"]))
 def test_a_plain_chat_is_read_faster_and_as_any_other(said, model, salt):
     """A field more in the last message, which says nothing, has it read the long way."""
@@ -209,7 +207,6 @@ def test_an_unknown_shape_has_no_keys_and_is_passed_on(fields):
     assert (prompt.keys, prompt.stream, prompt.session) == ((), False, None)
 
 
-@settings(max_examples=50)
 @given(
     st.recursive(
         st.none()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kvbench.text.compose import Composer, SegmentCache
@@ -19,7 +19,6 @@ def composer(tokenizer):
     return Composer(tokenizer, seed=7)
 
 
-@settings(max_examples=40)
 @given(segments=st.lists(st.tuples(KEYS, LENGTHS), min_size=1, max_size=6))
 def test_joined_segments_are_exactly_their_tokens(composer, tokenizer, segments):
     """What the text tokenises to is known without tokenising it."""
@@ -29,7 +28,6 @@ def test_joined_segments_are_exactly_their_tokens(composer, tokenizer, segments)
     assert len(expected) == sum(n for _, n in segments)
 
 
-@settings(max_examples=40)
 @given(key=KEYS, n=LENGTHS, more=LENGTHS)
 def test_a_shorter_segment_is_the_beginning_of_a_longer_one(composer, key, n, more):
     """In tokens and in words."""
@@ -37,7 +35,6 @@ def test_a_shorter_segment_is_the_beginning_of_a_longer_one(composer, key, n, mo
     assert composer.text(key, n + more).split()[:n] == composer.text(key, n).split()
 
 
-@settings(max_examples=40)
 @given(keys=st.lists(KEYS, min_size=2, max_size=2, unique=True))
 def test_different_keys_share_no_first_block(composer, keys):
     """Sixteen tokens, vLLM's block, already differ."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as Backend
 from tokenizers import models, pre_tokenizers
@@ -15,7 +15,6 @@ from kvbench.text.tokenizer import Tokenizer
 from kvbench.text.words import FEWEST
 
 
-@settings(max_examples=40)
 @given(data=st.data())
 def test_any_sequence_of_plain_words_is_as_many_tokens(tokenizer, data):
     """The first word in its bare form, the others in their spaced form."""

@@ -9,7 +9,7 @@ from statistics import mean, stdev
 
 import fakes_workload
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kvbench import seeds
@@ -39,14 +39,12 @@ SMALL = Workload(
 )
 
 
-@settings(max_examples=30)
 @given(workload=fakes_workload.workloads(), seed=st.integers(0, 2**64 - 1))
 def test_the_same_seed_gives_the_same_plan(workload, seed):
     """Byte for byte, built twice."""
     assert repr(build_plan(workload, seed)) == repr(build_plan(workload, seed))
 
 
-@settings(max_examples=30)
 @given(workload=fakes_workload.workloads(), workers=st.integers(1, 12))
 def test_the_parts_of_a_plan_are_the_plan(workload, workers):
     """No turn is lost or sent twice, and no session is split, for any number of workers."""
@@ -57,7 +55,6 @@ def test_the_parts_of_a_plan_are_the_plan(workload, workers):
     assert sum(part.sessions for part in parts) == plan.sessions
 
 
-@settings(max_examples=30)
 @given(workload=fakes_workload.workloads())
 def test_turns_come_in_order_and_only_the_first_has_a_time(workload):
     """Indices count from 0, no turn stands before its predecessor, starts never decrease."""
@@ -74,7 +71,6 @@ def test_turns_come_in_order_and_only_the_first_has_a_time(workload):
     assert len(starts) == workload.sessions.count == plan.sessions
 
 
-@settings(max_examples=30)
 @given(workload=fakes_workload.workloads())
 def test_every_turn_repeats_the_turn_before_it_and_adds_its_answer_and_a_question(workload):
     """The prompt of turn k is a prefix of the prompt of turn k + 1."""
@@ -91,7 +87,6 @@ def test_every_turn_repeats_the_turn_before_it_and_adds_its_answer_and_a_questio
         before[turn.session] = turn
 
 
-@settings(max_examples=30)
 @given(workload=fakes_workload.workloads())
 def test_two_sessions_share_their_way_down_the_prefix_tree_and_nothing_else(workload):
     """Equal nodes have equal keys and lengths; all other keys are a session's own."""
@@ -111,7 +106,6 @@ def test_two_sessions_share_their_way_down_the_prefix_tree_and_nothing_else(work
     assert len(own) == len(set(own))
 
 
-@settings(max_examples=30)
 @given(workload=fakes_workload.workloads())
 def test_lengths_lie_within_what_the_workload_says(workload):
     """Turns, questions and answers."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import fakes_workload
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kvbench.workload.context import beginning, condensed, fit, merged, outgrown, recent, tokens_of
@@ -80,7 +80,6 @@ def test_a_summary_stands_between_the_prefix_and_the_recent_messages():
     assert sizes(condensed(Summary(250, 15), TALK[:-1], summary)) == [("s", 100), ("u", 15)]
 
 
-@settings(max_examples=200)
 @given(
     context=fakes_workload.CONTEXTS,
     lengths=st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), max_size=6),

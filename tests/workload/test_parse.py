@@ -7,7 +7,7 @@ from pathlib import Path
 
 import fakes_workload
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kvbench.errors import InputError
@@ -348,7 +348,6 @@ YAML_VALUES = st.recursive(
 )
 
 
-@settings(max_examples=40)
 @given(
     key=st.sampled_from(["prefixes", "sessions", "arrival", "name", "api", "turns", "poisson"]),
     value=YAML_VALUES,

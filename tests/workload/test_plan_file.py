@@ -7,7 +7,7 @@ from pathlib import Path
 
 import fakes_workload
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kvbench.errors import InputError
@@ -19,7 +19,6 @@ HEAD = '{"kvbench": "plan", "version": 1, "name": "x"}\n'
 TURN = '{"s": "a", "g": "g", "at": 0, "m": [["user", [["k", 4]]]], "n": 2, "a": "answer/0"}\n'
 
 
-@settings(max_examples=40)
 @given(workload=fakes_workload.agents(), seed=st.integers(0, 99))
 def test_a_plan_comes_back_as_it_was(workload, seed):
     """Whatever its clients do."""

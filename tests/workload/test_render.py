@@ -8,7 +8,7 @@ from dataclasses import replace
 import fakes_text
 import fakes_workload
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kvbench.errors import InputError
@@ -68,7 +68,6 @@ def test_the_tokens_of_a_chat_are_known_without_tokenising_it(kind, template):
     assert renderer.prompt_tokens(TALK) == len(expected)
 
 
-@settings(max_examples=30)
 @given(workload=CHATS, seed=st.integers(0, 99))
 def test_every_prompt_of_a_plan_has_the_tokens_that_were_planned(workload, seed):
     """Whole plans with the shipped tokenizer, every turn tokenised in full."""
@@ -85,7 +84,6 @@ def test_every_prompt_of_a_plan_has_the_tokens_that_were_planned(workload, seed)
         assert sum(map(len, flat)) == len(ids)
 
 
-@settings(max_examples=30)
 @given(workload=fakes_workload.workloads())
 def test_prompts_share_exactly_the_tokens_that_they_share_in_the_plan(workload):
     """Two first turns have in common their prefix, the template around it, and no more."""

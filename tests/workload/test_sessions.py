@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import fakes_workload
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kvbench.text.tokenizer import Tokenizer
@@ -49,7 +49,6 @@ def with_sessions(**changes):
     return build_plan(replace(TALK, sessions=replace(TALK.sessions, **changes)), 1)
 
 
-@settings(max_examples=60)
 @given(workload=fakes_workload.agents(), seed=st.integers(0, 99), workers=st.integers(1, 5))
 def test_whatever_clients_do_the_plan_is_whole_in_order_and_the_same(workload, seed, workers):
     """Predecessors come first, parts tear nothing apart, and it is built twice alike."""
@@ -72,7 +71,6 @@ def test_whatever_clients_do_the_plan_is_whole_in_order_and_the_same(workload, s
         assert all(own.issuperset(turn.after) for turn in part.turns)
 
 
-@settings(max_examples=30)
 @given(workload=fakes_workload.agents(api="chat"), seed=st.integers(0, 99))
 def test_whatever_clients_do_every_prompt_has_the_tokens_that_were_planned(workload, seed):
     """Tokenised in full, template included."""
