@@ -5,7 +5,8 @@ from pathlib import Path
 
 import tokenizers
 
-from kvbench.router.tokens import ModelTokens, PromptTokens
+from kvbench.router.model_tokens import ModelTokens
+from kvbench.router.tokens import PromptTokens
 from kvbench.text.agreement import PROBE_CALLS, PROBE_PARTS, PROBE_TOOLS
 from kvbench.text.chat_template import ChatTemplate
 from kvbench.text.prefix_store import PrefixStore

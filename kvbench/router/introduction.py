@@ -32,8 +32,8 @@ from kvbench.text.agreement import (
 if TYPE_CHECKING:
     from kvbench.router.fleet import Fleet
     from kvbench.router.membership import Pod
+    from kvbench.router.model_tokens import ModelTokens
     from kvbench.router.models import Entry
-    from kvbench.router.tokens import ModelTokens
 
 
 class _Tokens(msgspec.Struct):

@@ -14,7 +14,7 @@ Rules:
 - A model whose tokens turn out to be others than the pod's is given up, with the first difference
   in words: when a pod's `/tokenize` says so in the beginning, or when more than two requests, and
   more than one in a hundred, were counted differently by the pod that served them. Prompts of
-  another form than the plain one (`FORMS`) are given up alone.
+  another form than the plain one are given up alone (`kvbench.router.model_tokens`).
 - A LoRA adapter is tokenised as its base model, and its name is part of its blocks.
 """
 
@@ -23,27 +23,25 @@ from __future__ import annotations
 import contextlib
 import logging
 from array import array
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 import xxhash
 
 from kvbench.errors import InputError
 from kvbench.kvcache.blocks import PromptKeys
-from kvbench.kvcache.chains import ChainStore
 from kvbench.router.conversations import Body, Chat, Messages
 from kvbench.router.inputs import Responses
 from kvbench.router.keys import Prompt
-from kvbench.text.conversation import handed_over
+from kvbench.router.model_tokens import ModelTokens, Talk, laid_out
 from kvbench.text.prefix_store import PrefixStore, Tokens
 from kvbench.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from kvbench.router.conversations import Conversation
     from kvbench.text.prefix_store import Lookup
 
 logger = logging.getLogger(__name__)
@@ -51,18 +49,11 @@ logger = logging.getLogger(__name__)
 _ID_PIECE = 1024  # token ids of a prompt that is hashed piece by piece
 _TEXT_MARK = 1 << 127  # tells a text that gets a beginning-of-text token from a chat of the same
 _MOST_BYTES = 4 * 2**20  # of a body: a million tokens
-_MOST_MESSAGES = 2000  # laying them out takes five milliseconds
-_MOST_OF_TOOLS = 2**19  # bytes; also of all that they were called with
-_MOST_MISCOUNTED = 2
-_MISCOUNTED_SHARE = 0.01
-FORMS: Final = {
-    "": "everything",
-    "parts": "chats with contents of several parts",
-    "tools": "chats with tools, thoughts or template arguments",
-    "messages": "Anthropic's messages",
-    "responses": "responses",
-}
-"""Forms of prompts: each is trusted apart, and none if the first is not."""
+_WITHOUT_TEMPLATE = frozenset({"gpt_oss"})  # which vLLM lays out by Harmony
+
+
+class _Configuration(msgspec.Struct):
+    model_type: str = ""
 
 
 class _Completion(Body, kw_only=True):
@@ -80,10 +71,8 @@ class _Generation(Body, kw_only=True):
     sampling_params: _Sampling | None = None
 
 
-Talk: TypeAlias = Chat | Messages | Responses
 Parsed: TypeAlias = Talk | _Completion | _Generation
 
-_APART: dict[type[Talk], str] = {Messages: "messages", Responses: "responses"}
 _FORMS: dict[
     str,
     msgspec.json.Decoder[Chat]
@@ -112,122 +101,6 @@ class Exact(msgspec.Struct, frozen=True, gc=False):
     prompt_tokens: int
     hashes: Sequence[int]
     block_size: int
-
-
-@dataclass(slots=True)
-class Trust:
-    """Whether the tokens of prompts of one form are to be relied on.
-
-    Attributes:
-        trouble: Why not, None if they are.
-        checked: Requests whose tokens the pod has counted too.
-        miscounted: Of these, those where it counted others.
-    """
-
-    trouble: str | None = None
-    checked: int = 0
-    miscounted: int = 0
-
-    @property
-    def worn(self) -> bool:
-        """Whether too many were miscounted."""
-        many = self.miscounted > _MOST_MISCOUNTED
-        return many and self.miscounted > _MISCOUNTED_SHARE * self.checked
-
-
-@dataclass(slots=True)
-class ModelTokens:
-    """A model's tokenizer, and what has been tokenised and hashed with it.
-
-    Attributes:
-        name: The model's name.
-        tokenizer: Its tokenizer.
-        lora: The adapter's name, None for a base model.
-        trust: What is thought of the prompts of each form.
-        parts: Whether a template is handed contents as lists, by whether there are tools; where it
-            is not known, both must come out alike.
-    """
-
-    name: str
-    tokenizer: Tokenizer
-    store: PrefixStore
-    lora: str | None = None
-    trust: dict[str, Trust] = field(default_factory=dict)
-    parts: dict[bool, bool] = field(default_factory=dict)
-    _chains: dict[int, ChainStore] = field(default_factory=dict)
-    _around: tuple[list[int], list[int]] | None = None
-
-    def chains(self, block_size: int) -> ChainStore:
-        """Return the store for blocks of that size."""
-        if block_size not in self._chains:
-            self._chains[block_size] = ChainStore(block_size)
-        return self._chains[block_size]
-
-    def around_text(self) -> tuple[list[int], list[int]]:
-        """Return the special tokens that are put before and behind a text that is no chat.
-
-        Raises:
-            InputError: They depend on the text.
-        """
-        if self._around is None:
-            bare = self.tokenizer.encode("a")
-            full = self.tokenizer.encode("a", add_special_tokens=True)
-            extra = len(full) - len(bare)
-            found = [n for n in range(extra + 1) if full[n : n + len(bare)] == bare]
-            if not found:
-                raise InputError("special tokens depend on the text")
-            self._around = (full[: found[0]], full[found[0] + len(bare) :])
-        return self._around
-
-    @property
-    def trouble(self) -> str | None:
-        """Why none of its tokens are to be relied on, None if some are."""
-        return self.of("").trouble
-
-    def of(self, form: str) -> Trust:
-        """Return what is thought of prompts of a form."""
-        return self.trust.setdefault(form, Trust())
-
-    def count(self, ours: int, theirs: int, form: str = "") -> bool:
-        """Compare our count of a prompt with the pod's; return whether they agree."""
-        trust = self.of(form)
-        trust.checked += 1
-        if ours == theirs:
-            return True
-        trust.miscounted += 1
-        if trust.worn and trust.trouble is None:
-            self.distrust(
-                f"the pod counted {theirs} prompt tokens where ours are {ours}: it has another "
-                "tokenizer or chat template",
-                form,
-            )
-        return False
-
-    def met(self, probe: bytes, theirs: Sequence[int]) -> None:
-        """Learn from what a pod makes of a chat: how contents are handed over, or that it differs.
-
-        Args:
-            probe: The body of the chat.
-            theirs: Its token ids there.
-        """
-        chat = msgspec.json.decode(probe, type=Chat).conversation(self.tokenizer)
-        if chat is None:
-            return
-        tools, made = chat.tools, dict[bool, list[int]]()
-        for parts in (False, True):
-            with contextlib.suppress(InputError):
-                made[parts] = self.tokenizer.encode(_render(self.tokenizer, chat, tools, parts))
-        fits = [parts for parts, ids in made.items() if ids == list(theirs)]
-        if len(fits) == 1:
-            self.parts[tools is not None] = fits[0]
-        elif not fits:
-            self.distrust("the pod makes other tokens of a probe", "tools" if tools else "parts")
-
-    def distrust(self, why: str, form: str = "") -> None:
-        """Rely on the tokens of prompts of a form no more; on none, if it is the plain one."""
-        self.of(form).trouble = why
-        which = f"{self.name} ({FORMS[form]})" if form else self.name
-        logger.warning("%s is routed by estimate from now on: %s", which, why)
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,8 +191,14 @@ class PromptTokens:
                 self._without.add(name)
                 continue
             lora = name if parent is not None else None
-            found.append(ModelTokens(name, tokenizer, PrefixStore(tokenizer), lora))
-            self.models[name] = found[-1]
+            model = ModelTokens(name, tokenizer, PrefixStore(tokenizer), lora)
+            if _of_kind(tokenizer.path, base.get("root")) in _WITHOUT_TEMPLATE:
+                model.by_template = False
+                logger.info(
+                    "%s: its chats are routed by estimate, for no template makes them", name
+                )
+            found.append(model)
+            self.models[name] = model
         return found
 
     def parse(self, path: str, body: bytes) -> Parsed | None:
@@ -363,7 +242,7 @@ def _lay_out(model: ModelTokens, body: Parsed) -> Reading | None:
     )
     keys = PromptKeys(body.cache_salt or None, model.lora)
     if isinstance(body, Chat | Messages | Responses):
-        found = _laid_out_chat(model, body)
+        found = laid_out(model, body)
         if found is None:
             return None
         form, text = found
@@ -379,72 +258,6 @@ def _lay_out(model: ModelTokens, body: Parsed) -> Reading | None:
     return Reading(prompt, model, None, array("I", body.prompt), keys)
 
 
-def _laid_out_chat(model: ModelTokens, body: Talk) -> tuple[str, str] | None:
-    """Return the form and the text of a conversation; None: they are not known."""
-    if body.length > _MOST_MESSAGES or len(memoryview(body.tools)) > _MOST_OF_TOOLS:
-        return None
-    said = body.conversation(model.tokenizer)
-    if said is None or not said.sound:
-        return None
-    calls = [call for message in said.messages for call in message.tool_calls or ()]
-    arguments = sum(len(call.function.arguments) for call in calls)
-    if len(said.tools or ()) + len(calls) > _MOST_MESSAGES or arguments > _MOST_OF_TOOLS:
-        return None
-    as_chat = _form(said)
-    form = as_chat if isinstance(body, Chat) else _APART[type(body)]
-    if any(model.of(one).trouble is not None for one in (as_chat, form)):
-        return None
-    text = _chat_text(model, said)
-    return None if text is None else (form, text)
-
-
-def _form(said: Conversation) -> str:
-    """Return the form of a chat, one of `FORMS`."""
-    if not said.plain:
-        return "tools"
-    return "" if all(isinstance(message.content, str) for message in said.messages) else "parts"
-
-
-def _chat_text(model: ModelTokens, said: Conversation) -> str | None:
-    """Return a chat's text; None if it depends on what is not known here.
-
-    A server hands a template that may loop over parts a list of them, even where the client sent a
-    text. Unless a pod has shown whether it takes a template for such a one, both must come out
-    alike. So must a chat with tools that may be left out, and one without.
-    """
-    found = None
-    for tools in [said.tools] if said.certain else [said.tools, None]:
-        known = model.parts.get(tools is not None)
-        reads = model.tokenizer.template(tools=tools is not None).reads_parts
-        both = (False, True) if reads else (False,)
-        for parts in both if known is None else (known,):
-            text = _render(model.tokenizer, said, tools, parts)
-            if found is not None and found != text:
-                return None
-            found = text
-    return found
-
-
-def _render(
-    tokenizer: Tokenizer,
-    said: Conversation,
-    tools: Sequence[Mapping[str, object]] | None,
-    parts: bool,
-) -> str:
-    """Return a chat's text with these tools, contents handed over as lists or not.
-
-    Raises:
-        InputError: The template refuses it.
-    """
-    template = tokenizer.template(tools=tools is not None)
-    return template.render(
-        handed_over(said.messages, parts=parts, developers=template.knows_developers),
-        add_generation_prompt=said.answered,
-        tools=tools,
-        arguments=said.arguments,
-    )
-
-
 def _id_marks(ids: array[int]) -> list[tuple[int, int]]:
     """Return marks for the beginnings of a prompt of token ids."""
     marks, mark = [], 0
@@ -453,6 +266,15 @@ def _id_marks(ids: array[int]) -> list[tuple[int, int]]:
         mark = xxhash.xxh3_128_intdigest(piece, seed=mark & 0xFFFF_FFFF_FFFF_FFFF)
         marks.append((mark, end))
     return marks
+
+
+def _of_kind(*directories: object) -> str:
+    """Return the kind of model that a configuration in the directories tells of, "" if none."""
+    for directory in directories:
+        with contextlib.suppress(OSError, TypeError, msgspec.MsgspecError, UnicodeDecodeError):
+            file = Path(directory) / "config.json"  # type: ignore[arg-type]  # TypeError: no path
+            return msgspec.json.decode(file.read_bytes(), type=_Configuration).model_type
+    return ""
 
 
 def _local(root: object) -> Tokenizer | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 
 import pytest
 from fakes_text import byte_level, word_piece
@@ -13,7 +14,8 @@ from tool_templates import ALL
 from vllm_chats import RECORDED, model_of, ours, probes
 
 from kvbench.kvcache.blocks import PromptKeys, block_hashes
-from kvbench.router.tokens import ModelTokens, PromptTokens, Reading
+from kvbench.router.model_tokens import ModelTokens
+from kvbench.router.tokens import PromptTokens, Reading
 from kvbench.text.prefix_store import PrefixStore
 from kvbench.text.tokenizer import SHIPPED, Tokenizer
 
@@ -371,6 +373,17 @@ def test_models_whose_tokenizer_is_not_here_are_not_known(tmp_path):
     assert tokens.learn(entries) == []
     assert tokens.knows(entries)
     assert not tokens.knows(["new"])
+
+
+@pytest.mark.parametrize(("config", "known"), [("gpt_oss", False), ("llama", True), (3, True)])
+def test_chats_that_no_template_makes_are_not_known(tmp_path, config, known):
+    """Of gpt-oss a server makes them itself, though its `/tokenize` asks the template."""
+    shutil.copytree(SHIPPED, tmp_path / "model")
+    (tmp_path / "model" / "config.json").write_text(json.dumps({"model_type": config}))
+    tokens = PromptTokens()
+    tokens.learn({"m": {"root": str(tmp_path / "model")}})
+    assert (read(tokens, messages=HELLO) is not None) == known
+    assert read(tokens, TEXT, prompt="hello") is not None
 
 
 def test_a_tokenizer_that_is_given_serves_every_model():
