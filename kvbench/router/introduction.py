@@ -25,7 +25,6 @@ from kvbench.text.agreement import (
     PROBE_PARTS,
     PROBE_TEXT,
     PROBE_TOOLS,
-    chat_difference,
     text_difference,
 )
 
@@ -59,16 +58,12 @@ async def _difference(fleet: Fleet, pod: Pod, model: ModelTokens, timeout_s: flo
     """Return how a pod's tokens differ from ours, None if they do not or it does not say."""
     text = {"model": model.name, "prompt": PROBE_TEXT}
     chat = {"model": model.name, "messages": list(PROBE_CHAT)}
-    for question, compare in ((text, text_difference), (chat, chat_difference)):
-        if question is chat and not model.tokenizer.has_chat_template:
-            continue
-        theirs = await _tokens(fleet, pod, msgspec.json.encode(question), timeout_s)
-        if theirs is None:
-            continue
-        difference = compare(model.tokenizer, theirs)
-        if difference is not None:
-            return difference
-    return None
+    theirs = await _tokens(fleet, pod, msgspec.json.encode(text), timeout_s)
+    difference = None if theirs is None else text_difference(model.tokenizer, theirs)
+    if difference is None and model.tokenizer.has_chat_template:
+        theirs = await _tokens(fleet, pod, msgspec.json.encode(chat), timeout_s)
+        difference = None if theirs is None else model.difference(theirs)
+    return difference
 
 
 async def _meet(fleet: Fleet, pod: Pod, model: ModelTokens, timeout_s: float) -> None:

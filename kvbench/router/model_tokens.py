@@ -22,6 +22,7 @@ from kvbench.errors import InputError
 from kvbench.kvcache.chains import ChainStore
 from kvbench.router.conversations import Chat, Messages
 from kvbench.router.inputs import Responses
+from kvbench.text.agreement import PROBE_CHAT, chat_difference
 from kvbench.text.conversation import handed_over
 
 if TYPE_CHECKING:
@@ -45,6 +46,13 @@ FORMS: Final = {
 }
 """Forms of prompts: each is trusted apart, and none if the first is not."""
 
+_DEFAULTS: Final[tuple[dict[str, object], ...]] = (
+    {},
+    {"enable_thinking": False},
+    {"enable_thinking": True},
+    {"thinking": False},
+    {"thinking": True},
+)
 _APART: Final[dict[type[Talk], str]] = {Messages: "messages", Responses: "responses"}
 _MOST_MESSAGES = 2000  # laying them out takes five milliseconds
 _MOST_OF_TOOLS = 2**19  # bytes; also of all that they were called with
@@ -84,6 +92,7 @@ class ModelTokens:
         trust: What is thought of the prompts of each form.
         parts: Whether a template is handed contents as lists, by whether there are tools; where it
             is not known, both must come out alike.
+        defaults: What a pod hands to its template where a client does not.
         by_template: Whether its chats are made by its template: of some models a server makes them
             otherwise, and yet asks the template when it only counts.
     """
@@ -94,6 +103,7 @@ class ModelTokens:
     lora: str | None = None
     trust: dict[str, Trust] = field(default_factory=dict)
     parts: dict[bool, bool] = field(default_factory=dict)
+    defaults: Mapping[str, object] = field(default_factory=dict)
     by_template: bool = True
     _chains: dict[int, ChainStore] = field(default_factory=dict)
     _around: tuple[list[int], list[int]] | None = None
@@ -144,6 +154,23 @@ class ModelTokens:
             )
         return False
 
+    def difference(self, theirs: Sequence[int]) -> str | None:
+        """Return how a pod's tokens of `PROBE_CHAT` differ from ours; None: they do not.
+
+        It may have been told what to hand to its template (`--default-chat-template-kwargs`), most
+        often whether the model is to think: that is tried.
+        """
+        try:
+            template = self.tokenizer.template()
+            for defaults in _DEFAULTS:
+                text = template.render(PROBE_CHAT, arguments=defaults)
+                if self.tokenizer.encode(text) == list(theirs):
+                    self.defaults = defaults
+                    return None
+            return chat_difference(self.tokenizer, theirs)
+        except InputError as error:
+            return error.message
+
     def met(self, probe: bytes, theirs: Sequence[int]) -> None:
         """Learn from what a pod makes of a chat: how contents are handed over, or that it differs.
 
@@ -157,7 +184,7 @@ class ModelTokens:
         tools, made = chat.tools, dict[bool, list[int]]()
         for parts in (False, True):
             with contextlib.suppress(InputError):
-                made[parts] = self.tokenizer.encode(render(self.tokenizer, chat, tools, parts))
+                made[parts] = self.tokenizer.encode(render(self, chat, tools, parts))
         fits = [parts for parts, ids in made.items() if ids == list(theirs)]
         if len(fits) == 1:
             self.parts[tools is not None] = fits[0]
@@ -191,7 +218,7 @@ def _chat_text(model: ModelTokens, said: Conversation) -> str | None:
         reads = model.tokenizer.template(tools=tools is not None).reads_parts
         both = (False, True) if reads else (False,)
         for parts in both if known is None else (known,):
-            text = render(model.tokenizer, said, tools, parts)
+            text = render(model, said, tools, parts)
             if found is not None and found != text:
                 return None
             found = text
@@ -199,7 +226,7 @@ def _chat_text(model: ModelTokens, said: Conversation) -> str | None:
 
 
 def render(
-    tokenizer: Tokenizer,
+    model: ModelTokens,
     said: Conversation,
     tools: Sequence[Mapping[str, object]] | None,
     parts: bool,
@@ -209,12 +236,12 @@ def render(
     Raises:
         InputError: The template refuses it.
     """
-    template = tokenizer.template(tools=tools is not None)
+    template = model.tokenizer.template(tools=tools is not None)
     return template.render(
         handed_over(said.messages, parts=parts, developers=template.knows_developers),
         add_generation_prompt=said.answered,
         tools=tools,
-        arguments=said.arguments,
+        arguments={**model.defaults, **said.arguments} if model.defaults else said.arguments,
     )
 
 

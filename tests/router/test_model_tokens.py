@@ -12,6 +12,7 @@ from vllm_chats import model_of
 
 from kvbench.router.conversations import Chat
 from kvbench.router.model_tokens import FORMS, ModelTokens, laid_out
+from kvbench.text.agreement import PROBE_CHAT
 from kvbench.text.prefix_store import PrefixStore
 
 
@@ -53,6 +54,30 @@ def test_one_count_in_a_hundred_may_be_another_and_two_of_few():
         found.append(model.of("tools").trouble is not None)
     assert (found.index(True), model.trouble) == (269, None)
     assert model.of("tools").trouble.startswith("the pod counted 9 prompt tokens where ours are 7:")
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_what_a_pod_hands_to_its_template_by_default_is_found_by_trying(told):
+    """What a client says goes before it."""
+    model = model_of(TAGGED).models["m"]
+    probe = model.tokenizer.template().render(PROBE_CHAT, arguments={"enable_thinking": told})
+    assert model.difference(model.tokenizer.encode(probe)) is None
+    empty = "<think>\n\n</think>\n\n"
+    for fields, thinks in (
+        ({}, told),
+        ({"chat_template_kwargs": {"enable_thinking": True}}, True),
+        ({"chat_template_kwargs": {"enable_thinking": False}}, False),
+        ({"reasoning_effort": "none"}, False),
+    ):
+        assert laid_out(model, chat(ASK, **fields))[1].endswith(empty) == (not thinks)
+
+
+def test_how_a_pod_differs_is_said_though_our_template_refuses():
+    """The first difference, or what the template says."""
+    model = model_of(TAGGED).models["m"]
+    assert "the chat template of the server is another one" in model.difference([1, 2])
+    strict = model_of("{{ raise_exception('no system') }}").models["m"]
+    assert "no system" in strict.difference([1, 2])
 
 
 def test_hashes_are_kept_by_the_size_of_blocks():

@@ -148,6 +148,7 @@ def test_an_agents_turns_are_foretold_on_a_real_pod(tmp_path):
     (tmp_path / "model" / "chat_template.jinja").write_text(ALL["tagged"])
     url, told = f"http://127.0.0.1:{port}", ("--tokenizer", str(tmp_path / "model"))
     parser = ("--enable-auto-tool-choice", "--tool-call-parser", "hermes")
+    parser += ("--default-chat-template-kwargs", '{"enable_thinking": false}')
     events, replay = (f"tcp://127.0.0.1:{port + offset}" for offset in OFFSETS[1:])
     pod = f"{urlsplit(url).geturl()},events={events},replay={replay}"
     command = kvbench_command("router", "--port", "0", "--exit-with-parent", "--pod", pod, *told)
