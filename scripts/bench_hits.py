@@ -2,12 +2,14 @@
 
     python scripts/bench_hits.py [--trace mooncake_conversation_trace.jsonl] [--chart FILE]
 
-Four questions, a table each; figures are means over seeds with the half width of their 95 %
+Five questions, a table each; figures are means over seeds with the half width of their 95 %
 interval (Student's t), and the command that made a table is `python scripts/bench_hits.py TABLE`.
 
 - `groups`: 40 groups of 6,000 tokens, 300 sessions of 6 turns, so many at a time, four pods: even
   and Zipf-skewed popularity, caches that hold it all together and caches that do not.
 - `serial`: conversations one at a time, where there is never a queue and only caches matter.
+- `others`: what nothing here was fitted to: few large groups, one beginning for all, bursts, long
+  answers, sixteen pods, Mooncake's times; with the formulas of two more routers among ours.
 - `ladder`: llm-d's two published workloads, rate by rate, with its own policies among ours.
 - `tails`: the same, TTFT p95 of the policies that stand it, with intervals.
 """
@@ -30,7 +32,9 @@ from kvbench.engine.profiles import profile
 from kvbench.engine.values import EngineConfig
 from kvbench.oracle.load import Reading, load_script
 from kvbench.oracle.play import Fleet, Play
-from kvbench.policies.decision import Policy, RouteRequest
+from kvbench.policies.by_prefix import ByPrefix
+from kvbench.policies.choice import cheapest, decide
+from kvbench.policies.decision import Candidate, Policy, RouteRequest
 from kvbench.policies.names import NAMES
 from kvbench.policies.prefix_precise import PrefixPrecise
 from kvbench.policies.prefixes import RoutedPrefixes
@@ -46,15 +50,18 @@ GROUPS = """
 name: groups
 api: completions
 prefixes:
-  - {{name: group, count: 40, tokens: 6000, popularity: {popularity}}}
+  - {{name: group, count: {groups}, tokens: {tokens}, popularity: {popularity}}}
 sessions:
   count: {sessions}
-  turns: 6
+  turns: {turns}
   user_tokens: {{uniform: [40, 160]}}
-  answer_tokens: {{uniform: [20, 60]}}
+  answer_tokens: {{uniform: {answers}}}
+  think: {think}
 arrival:
-  users: {{count: {at_once}}}
+  {arrival}
 """
+SHAPE = {"groups": 40, "tokens": 6000, "turns": 6, "answers": "[20, 60]", "think": 0}
+ZIPF = "{zipf: 1.1}"
 CONTENDERS = ["cache_aware", "prefix_estimate", "prefix_precise", "prefix_cost"]
 WORKLOADS = Path(__file__).parent.parent / "workloads"
 OUTPUT_TOKENS = 245  # what the published tokens/s are per published request/s, not the 1,000 asked
@@ -105,6 +112,9 @@ class Watched(Play):
         super().__init__(script, fleet, "serial" if case.serial else "timed")
         if policy in ABLATIONS:
             self._policy = ABLATIONS[policy](seed)
+        if policy in FORMULAS:
+            sizes = dict.fromkeys(self._pods, case.tokens)  # as others are told
+            self._policy = Formula(seed, sizes, FORMULAS[policy])
         self.cases = case
         self.best: dict[int, int] = {}
 
@@ -180,6 +190,57 @@ class Weighted(PrefixPrecise):
         )  # fmt: skip
 
 
+class Formula(ByPrefix):
+    """The pod with the least of a published formula, over what Dynamo and vllm-router know.
+
+    Args:
+        seed: Of its chance.
+        sizes: Tokens that the pods' caches hold.
+        of: From uncached tokens (waiting there and the prompt's), requests in flight, and prompt
+            tokens of those and of the prompt, to what is to be small.
+    """
+
+    name = "formula"
+
+    def __init__(
+        self, seed: int, sizes: dict[str, int], of: Callable[[int, int, int], float]
+    ) -> None:
+        super().__init__(rng(seed, "policy", "formula"), RoutedPrefixes(sizes=sizes))
+        self._of = of
+        self._active: dict[str, int] = defaultdict(int)
+
+    def choose(self, request, pods, now):  # noqa: ANN001, ANN201 - as every policy
+        """Take the least."""
+        matched = self._prefixes.matched_tokens(request, [pod.name for pod in pods], now)
+        tokens = request.prompt_tokens
+        candidates = [
+            Candidate(
+                pod.name, hit,
+                self._of(
+                    pod.in_flight_prefill_tokens + tokens - hit, pod.in_flight,
+                    self._active[pod.name] + tokens,
+                ),
+                {},
+            )
+            for pod, hit in zip(pods, matched, strict=True)
+        ]  # fmt: skip
+        return decide(self.name, cheapest(candidates, self._rng), "prefix", candidates)
+
+    def placed(self, request, pod, now):  # noqa: ANN001, ANN201 - as every policy
+        """Count its tokens there."""
+        super().placed(request, pod, now)
+        self._active[pod] += request.prompt_tokens
+
+    def finished(self, request, decision, outcome, now):  # noqa: ANN001, ANN201 - as every policy
+        """Count them no more."""
+        super().finished(request, decision, outcome, now)
+        self._active[decision.pod] -= request.prompt_tokens
+
+
+FORMULAS: dict[str, Callable[[int, int, int], float]] = {
+    "Dynamo's cost": lambda uncached, _, active: uncached + active,
+    "vllm-router's kv_aware": lambda uncached, in_flight, _: uncached * (in_flight + 1),
+}
 # The first is what was published as "estimated": weights 1/1/1, 256 blocks of 64 characters in
 # sight, and 31,250 such blocks taken to be in each pod's cache, more than it holds. The last is
 # what nobody has published: the same mechanism, precise's weights and the whole prompt in sight.
@@ -191,11 +252,21 @@ ABLATIONS: dict[str, Callable[[int], Policy]] = {
 }
 
 
+def workload(popularity: str, sessions: int, arrival: str, **shape: object) -> str:
+    """Return a workload of groups that is like `SHAPE` but for what is said."""
+    return GROUPS.format(**SHAPE | shape, popularity=popularity, sessions=sessions, arrival=arrival)
+
+
+def users(at_once: int) -> str:
+    """Return so many conversations at a time."""
+    return f"users: {{count: {at_once}}}"
+
+
 def groups() -> Iterator[Case]:
     """The set-up in which peers were measured: everything fits together, and not."""
-    shapes = [("even", 16, 300), ("{zipf: 1.1}", 16, 300), ("{zipf: 1.1}", 64, 600)]
+    shapes = [("even", 16, 300), (ZIPF, 16, 300), (ZIPF, 64, 600)]
     for popularity, at_once, sessions in shapes:
-        text = GROUPS.format(popularity=popularity, at_once=at_once, sessions=sessions)
+        text = workload(popularity, sessions, users(at_once))
         kind = "even" if popularity == "even" else "Zipf 1.1"
         for tokens, caches in ((150_000, "all fits"), (70_000, "tight")):
             yield Case(f"{kind}, {at_once} at a time, {caches}", text, tokens=tokens)
@@ -203,8 +274,8 @@ def groups() -> Iterator[Case]:
 
 def serial(trace: Path | None) -> Iterator[Case]:
     """Conversations one at a time."""
-    for popularity, kind in (("even", "even"), ("{zipf: 1.1}", "Zipf 1.1")):
-        text = GROUPS.format(popularity=popularity, at_once=1, sessions=200)
+    for popularity, kind in (("even", "even"), (ZIPF, "Zipf 1.1")):
+        text = workload(popularity, 200, users(1))
         yield Case(f"{kind}, one at a time, tight", text, tokens=70_000)
     if trace is not None:
         for tokens in (500_000, 1_000_000):
@@ -212,6 +283,36 @@ def serial(trace: Path | None) -> Iterator[Case]:
                 f"Mooncake, one at a time, 4 × {tokens // 1000}k tokens", None,
                 tokens=tokens, block=512, serial=True, trace=trace, limit=5000,
             )  # fmt: skip
+
+
+def others(trace: Path | None) -> Iterator[Case]:
+    """What nothing was fitted to."""
+    yield Case(
+        "six even groups of 16,000 tokens, 32 at a time",
+        workload("even", 300, users(32), groups=6, tokens=16_000), tokens=100_000,
+    )  # fmt: skip
+    yield Case(
+        "one beginning of 12,000 tokens for all, 12 conversations a second",
+        workload("even", 500, "poisson: {rate: 12}", groups=1, tokens=12_000, turns=4, think=2,
+                 answers="[50, 200]"),
+    )  # fmt: skip
+    yield Case(
+        "40 conversations at once every 5 s",
+        workload(ZIPF, 400, "burst: {size: 40, every: 5s}", turns=4, think=1), tokens=100_000,
+    )  # fmt: skip
+    yield Case(
+        "answers of 200 to 900 tokens, 128 at a time",
+        workload(ZIPF, 300, users(128), turns=4, answers="[200, 900]"), tokens=250_000,
+    )  # fmt: skip
+    yield Case(
+        "sixteen pods, 100 groups, 160 at a time",
+        workload(ZIPF, 1000, users(160), groups=100, turns=3), 16, 80_000,
+    )  # fmt: skip
+    if trace is not None:
+        yield Case(
+            "Mooncake, at its times, 4 × 512k tokens", None,
+            tokens=512_000, block=512, trace=trace, limit=2500,
+        )  # fmt: skip
 
 
 def interval(values: list[float], form: str) -> str:
@@ -331,7 +432,9 @@ def draw(found: dict, file: Path) -> None:
 def main() -> None:
     """Print the tables that are asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("tables", nargs="*", default=["groups", "serial", "ladder", "tails"])
+    parser.add_argument(
+        "tables", nargs="*", default=["groups", "serial", "others", "ladder", "tails"]
+    )
     parser.add_argument("--policies", nargs="*", default=NAMES)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--only", default="", help="cases whose name has this in it")
@@ -341,6 +444,9 @@ def main() -> None:
     seeds = range(1, given.seeds + 1)
     if "groups" in given.tables:
         compare((case for case in groups() if given.only in case.name), given.policies, seeds)
+    if "others" in given.tables:
+        policies = [*CONTENDERS, *FORMULAS] if given.policies is NAMES else given.policies
+        compare((case for case in others(given.trace) if given.only in case.name), policies, seeds)
     if "serial" in given.tables:
         compare(
             (case for case in serial(given.trace) if given.only in case.name), given.policies, seeds
