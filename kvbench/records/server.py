@@ -81,7 +81,7 @@ FAMILIES = (
 
 _BY_NAME = {family.name.replace(":", "_").encode(): family for family in FAMILIES}
 _NAMES = b"|".join(name.replace(b"_", b"[:_]") for name in _BY_NAME)
-_SAMPLE = re.compile(rb"^(" + _NAMES + rb")(?:\{.*\})?[ \t]+(\S+)", re.MULTILINE)
+_SAMPLE = re.compile(rb"\n(" + _NAMES + rb")(?:\{.*\})?[ \t]+(\S+)")
 _COUNTERS = frozenset(family.word for family in FAMILIES if family.counter)
 
 
@@ -108,7 +108,7 @@ def scan(exposition: bytes) -> dict[str, float]:
     names are found with colons and without. What is no number is left out.
     """
     found: dict[str, float] = {}
-    for name, text in _SAMPLE.findall(exposition):
+    for name, text in _SAMPLE.findall(b"\n" + exposition):  # by `^` it takes four times as long
         family = _BY_NAME[name.replace(b":", b"_")]
         try:
             value = float(text)
