@@ -196,18 +196,25 @@ def _item(rng: random.Random) -> dict[str, object]:
         texts = [{"type": "output_text", "text": text}, {"type": "output_text", "text": "b"}]
         content = rng.choice([text, texts[:1], texts[:1], texts])
         beside = {} if isinstance(content, str) else beside
+        if rng.random() < 0.3:
+            beside["phase"] = rng.choice([None, "final_answer"])
+            texts[0] |= {"annotations": [], "logprobs": None}
         return {"type": "message", "role": "assistant", "content": content, **beside}
+    nulls = dict.fromkeys(("caller", "namespace")) if rng.random() < 0.3 else {}
     if kind == "function_call":
+        apart = {rng.choice(["async", "async_"]): None} if nulls else {}
         arguments = rng.choice(ARGUMENTS)
         return {
             "type": kind,
             "name": "read",
             "arguments": arguments,
             "call_id": "call00000",
-            **beside,
+            **(beside | nulls | apart),
         }
     if kind == "function_call_output":
-        return {"type": kind, "call_id": "call00000", "output": text}
+        texts = [{"type": "input_text", "text": rng.choice(TEXTS)} for _ in range(rng.randrange(3))]
+        output = rng.choice([text, text, texts])
+        return {"type": kind, "call_id": "call00000", "output": output, **(beside | nulls)}
     thoughts = [{"type": "reasoning_text", "text": text}]
     summary = [{"type": "summary_text", "text": "brief"}] if rng.random() < 0.5 else []
     item = {"type": kind, "summary": summary, "content": rng.choice([None, [], thoughts, thoughts])}

@@ -4,6 +4,8 @@ A response's input is a list of items, of which several may make one message: th
 calls that follow each other are one turn of the assistant. Read from vLLM's
 `entrypoints/openai/responses`, and held to it by `tests/vllm/test_chats.py`.
 
+What a server itself answers may be sent back as it came, with the nulls in it.
+
 Does not decode, so that its tokens are not known: what continues another response or an unfinished
 message, pictures, thoughts that are encrypted, and tools that are neither functions nor vLLM's to
 leave out.
@@ -38,6 +40,7 @@ class _Text(msgspec.Struct, forbid_unknown_fields=True):
     type: Literal["input_text", "output_text", "reasoning_text", "summary_text"]
     annotations: list[msgspec.Raw] | None = None
     logprobs: list[msgspec.Raw] | None = None
+    parsed: None = None
 
 
 class _Easy(msgspec.Struct, forbid_unknown_fields=True):
@@ -45,6 +48,7 @@ class _Easy(msgspec.Struct, forbid_unknown_fields=True):
     content: str | list[_Text]
     id: str | None = None
     status: Literal["completed"] | None = None
+    phase: Literal["commentary", "final_answer"] | None = None
 
     @property
     def known(self) -> bool:
@@ -69,13 +73,26 @@ class _Called(msgspec.Struct, forbid_unknown_fields=True, tag="function_call"):
     call_id: str
     id: str | None = None
     status: Literal["completed"] | None = None
+    namespace: None = None
+    caller: None = None
+    parsed_arguments: None = None
+    apart: None = msgspec.field(name="async", default=None)
+    apart_: None = msgspec.field(name="async_", default=None)  # as OpenAI's client says it
+
+
+class _Told(msgspec.Struct, forbid_unknown_fields=True):
+    text: str
+    type: Literal["input_text"]
 
 
 class _Answered(msgspec.Struct, forbid_unknown_fields=True, tag="function_call_output"):
     call_id: str
-    output: str
+    output: str | list[_Told]
     id: str | None = None
     status: Literal["completed"] | None = None
+    name: None = None
+    namespace: None = None
+    caller: None = None
 
 
 class _Thought(msgspec.Struct, forbid_unknown_fields=True, tag="reasoning"):
@@ -154,12 +171,10 @@ def _messages(items: Sequence[_Item]) -> list[Message]:
     said = list[Message]()
     for item in items:
         if isinstance(item, _Answered):
-            said.append(Message("tool", item.output, tool_call_id=item.call_id))
+            said.append(Message("tool", _parts(item.output), tool_call_id=item.call_id))
             continue
         if isinstance(item, _Easy) and item.role != "assistant":
-            content = item.content
-            parts = content if isinstance(content, str) else [Part(p.text, "text") for p in content]
-            said.append(Message(item.role, parts))
+            said.append(Message(item.role, _parts(item.content)))
             continue
         last = said[-1] if said and said[-1].role == "assistant" else None
         turn = last or Message("assistant")
@@ -177,6 +192,11 @@ def _messages(items: Sequence[_Item]) -> list[Message]:
         if turn is not last:
             said.append(turn)
     return said
+
+
+def _parts(content: str | Sequence[_Text] | Sequence[_Told]) -> str | list[Part]:
+    """Return a content as a message has it."""
+    return content if isinstance(content, str) else [Part(one.text, "text") for one in content]
 
 
 def _read_tools(raw: msgspec.Raw) -> list[Tool]:

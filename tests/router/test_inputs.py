@@ -41,6 +41,29 @@ def test_thoughts_a_text_and_calls_are_one_turn():
     assert turns[2]["tool_call_id"] == "c"
 
 
+def test_what_a_server_answered_is_sent_back_as_it_came():
+    """With the nulls that it has, or that OpenAI's client makes of them."""
+    text = {"type": "output_text", "text": "so", "annotations": [], "logprobs": None}
+    thought = THOUGHT | {"id": "t", "encrypted_content": None, "status": None}
+    said = SAID | {"id": "m", "status": "completed", "phase": None, "content": [text]}
+    beside = {"id": "f", "status": "completed", "caller": None, "namespace": None}
+    for call in (CALL | beside | {"async": None}, CALL | beside | {"async_": None}):
+        assert read(ASK, thought, said, call, ANSWER) == read(ASK, THOUGHT, SAID, CALL, ANSWER)
+    parsed = SAID | {"content": [text | {"parsed": None}]}
+    assert read(ASK, parsed, CALL | {"parsed_arguments": None}) == read(ASK, SAID, CALL)
+    nulls = dict.fromkeys(("id", "status", "name", "namespace", "caller"))
+    assert read(CALL, ANSWER | nulls) == read(CALL, ANSWER)
+
+
+def test_what_a_function_answered_in_several_texts_is_a_line_each():
+    """As it is in a chat."""
+    texts = [{"type": "input_text", "text": text} for text in ("4", "", "2")]
+    (answer,) = read(ANSWER | {"output": texts}).messages
+    assert (answer.role, answer.tool_call_id) == ("tool", "c")
+    assert answer.seen(parts=False)["content"] == "4\n2"
+    assert answer.seen(parts=True)["content"] == "4\n\n2"
+
+
 def test_a_call_has_its_name_before_its_arguments():
     """The server makes it; what clients send in chats it puts in another order."""
     (call,) = read(CALL).messages[0].seen(parts=False)["tool_calls"]
@@ -69,9 +92,13 @@ def test_instructions_come_first_and_a_text_is_a_users():
         THOUGHT | {"encrypted_content": "x"},
         {"type": "item_reference", "id": "x"},
         {"type": "custom_tool_call", "name": "f", "input": "x", "call_id": "c"},
-        ANSWER | {"output": [{"type": "input_text", "text": "x"}]},
+        ANSWER | {"output": [{"type": "input_image", "image_url": "x"}]},
+        ANSWER | {"output": [{"type": "output_text", "text": "x"}]},
+        ANSWER | {"name": "f"},
         SAID | {"status": "incomplete"},
+        SAID | {"phase": "x"},
         CALL | {"namespace": "n"},
+        CALL | {"async": True},
         ASK | {"content": [{"type": "input_image", "image_url": "x"}]},
         {"role": "tool", "content": "x"},
     ],
