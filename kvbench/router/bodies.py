@@ -153,13 +153,21 @@ def form_field(kind: bytes, body: bytes, name: bytes) -> str:
 
 def _inflate(body: bytes, most: int, make: Callable[[], _Member]) -> bytes:
     """Return what a body becomes, up to `most` bytes; members follow each other."""
-    plain = b""
+    plain, first = b"", True
     while body and len(plain) < most:
         member = make()
-        plain += member.decompress(body, most - len(plain))
-        if len(plain) < most and not member.eof:
+        try:
+            plain += member.decompress(body, most - len(plain))
+            cut = len(plain) < most and not member.eof
+        except (zlib.error, zstd.ZstdError):
+            if first:
+                raise
+            cut = True
+        if cut and not first:
+            raise EOFError(f"{len(body)} bytes behind its end are no whole body")
+        if cut:
             raise EOFError("it ends too early")
-        body = member.unused_data
+        body, first = member.unused_data, False
     return plain
 
 

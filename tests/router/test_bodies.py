@@ -68,6 +68,17 @@ def test_what_becomes_too_large_is_413_and_what_is_damaged_400(how):
     assert len(unpack(packed, how, 10_000_000)) == 10_000_000
 
 
+@pytest.mark.parametrize("how", PACKERS)
+@pytest.mark.parametrize("behind", [b"\n", b"\x1f\x8b\x08", b"something else"])
+def test_what_stands_behind_the_end_is_not_called_an_end_too_early(how, behind):
+    """It is told apart from a body that was cut."""
+    packed = PACKERS[how](TEXT)
+    with pytest.raises(CodingError, match=f"{len(behind)} bytes behind its end"):
+        unpack(packed + behind, how, 2 * len(TEXT))
+    with pytest.raises(CodingError, match="it ends too early"):
+        unpack(packed[:-5], how, 2 * len(TEXT))
+
+
 @pytest.mark.parametrize("how", [b"br", b"gzip, gzip", b"x" * 500])
 def test_another_coding_is_415_and_says_which_there_are(how):
     """A client that knows it may send the body plain."""
