@@ -130,6 +130,8 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
         served: Whether it was answered well and in full, so far as the one who says it can tell.
         end: How it ended, in one word.
         status: HTTP status with which its pod began to answer; 0 if it did not.
+        prefilled: Whether its prompt was computed, so far as can be told: its first token has come,
+            or was to be expected by then.
     """
 
     ttft_s: float | None = None
@@ -138,6 +140,14 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     served: bool = False
     end: End = ""
     status: int = 0
+    prefilled: bool = False
+
+    @property
+    def in_vain(self) -> bool:
+        """Whether its pod has nothing of the prompt for it: refused, failed, or left too early."""
+        if self.status >= 400 or self.end == "failed":
+            return True
+        return self.end not in {"", "answered"} and not self.prefilled
 
 
 class Policy(Protocol):

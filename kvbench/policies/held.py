@@ -91,6 +91,18 @@ class Held:
         self.bound(self.capacity)
         return uses
 
+    def take_back(self, blocks: Sequence[int], known: int, at: float) -> None:
+        """Forget those of `blocks` behind the first `known` that were last asked for at `at`."""
+        run, found = self._root, 0
+        while found < len(blocks) and blocks[found] in run.children:
+            run = run.children[blocks[found]]
+            same = _same(run.blocks, blocks, found)
+            found += same
+            if same < len(run.blocks):
+                return
+        if run.at == at and not run.children and found > known:
+            self._cut(run, found - known)
+
     @property
     def runs(self) -> int:
         """In how many runs the blocks are."""

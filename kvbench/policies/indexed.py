@@ -8,6 +8,8 @@ Events tell of a block when it has been computed, which may be seconds after the
 compute it was routed. Until then the block is *promised*: taken for present on the pod that the
 request was sent to, or a hundred requests with one prefix would each look for an empty pod. A
 promise lasts while its request is under way, and until its events have come: two seconds at most.
+That of a request that was refused, or that failed or was left before it was computed, ends at once,
+as far as no other has promised the same.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -23,7 +25,7 @@ from kvbench.policies.decision import Outcome
 from kvbench.policies.prefixes import RoutedPrefixes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from kvbench.policies.decision import Decision, RouteRequest
     from kvbench.policies.prefixes import PrefixSource
@@ -42,24 +44,72 @@ class Index(Protocol):
         ...
 
 
+class _Promise(NamedTuple):
+    """What a request has promised.
+
+    Attributes:
+        pod: For which pod.
+        blocks: All of its prompt.
+        first: The first of them that is promised; those before it are there.
+        until: When it expires if nothing is heard of it.
+    """
+
+    pod: str
+    blocks: Sequence[int]
+    first: int
+    until: float
+
+
 @dataclass(slots=True)
 class _Promises:
-    """Blocks that a pod will have, and until when that is taken for granted."""
+    """Blocks that a pod will have, and until when that is taken for granted.
+
+    Attributes:
+        until: When each of them expires.
+        leaving: The promises of requests that have ended, and when they expire.
+    """
 
     until: dict[int, float] = field(default_factory=dict)
-    leaving: deque[tuple[float, Sequence[int]]] = field(default_factory=deque)
+    leaving: deque[tuple[float, _Promise]] = field(default_factory=deque)
 
-    def end(self, blocks: Sequence[int], made_until: float, until: float) -> None:
+    def end(self, promise: _Promise, until: float) -> None:
         """Let blocks expire at `until`, unless they have been promised again since."""
-        for block in blocks:
-            if self.until.get(block) == made_until:
+        for block in promise.blocks[promise.first :]:
+            if self.until.get(block) == promise.until:
                 self.until[block] = until
-        self.leaving.append((until, blocks))
+        self.leaving.append((until, promise))
+
+    def break_off(self, promise: _Promise, under_way: Iterable[_Promise], now: float) -> None:
+        """End a promise that will not be kept; what others have promised before it holds.
+
+        `under_way` are those, the latest first.
+        """
+        self.end(promise, now)
+        at = promise.first  # up to there it is known who else has promised
+        for other in under_way:
+            if other.pod == promise.pod:
+                at = self._renew(promise, other, at, other.until)
+        for until, other in reversed(self.leaving):
+            if until > now:
+                at = self._renew(promise, other, at, until)
+
+    def _renew(self, broken: _Promise, other: _Promise, at: int, until: float) -> int:
+        """Let what two promises share from block `at` on expire at `until`, if that is later."""
+        blocks, others = broken.blocks, other.blocks
+        start = max(other.first, at)
+        most = min(len(others), len(blocks))
+        shared = start
+        while shared < most and blocks[shared] == others[shared]:
+            if self.until.get(blocks[shared], 0.0) < until:
+                self.until[blocks[shared]] = until
+            shared += 1
+        return shared if shared > start else at
 
     def drop(self, now: float) -> None:
         """Forget what has expired."""
         while self.leaving and self.leaving[0][0] <= now:
-            for block in self.leaving.popleft()[1]:
+            promise = self.leaving.popleft()[1]
+            for block in promise.blocks[promise.first :]:
                 if self.until.get(block, math.inf) <= now:
                     del self.until[block]
 
@@ -83,7 +133,7 @@ class IndexedPrefixes:
         self._index = index
         self._estimate = estimate or RoutedPrefixes()
         self._promises: dict[str, _Promises] = {}
-        self._under_way: dict[str, tuple[str, Sequence[int], float]] = {}
+        self._under_way: dict[str, _Promise] = {}
         self._latest: tuple[str, dict[str, int]] = ("", {})
         self._now = 0.0
 
@@ -120,22 +170,22 @@ class IndexedPrefixes:
         identity, held = self._latest
         known = held.get(pod, 0) if identity == request.id else 0
         self._expire(now)
-        blocks, until = request.hashes[known:], now + _LONGEST_S
-        if blocks:
+        promise = _Promise(pod, request.hashes, known, now + _LONGEST_S)
+        if known < len(request.hashes):
             promises = self._promises.setdefault(pod, _Promises())
-            promises.until.update(dict.fromkeys(blocks, until))
-            self._under_way[request.id] = (pod, blocks, until)
+            promises.until.update(dict.fromkeys(request.hashes[known:], promise.until))
+            self._under_way[request.id] = promise
 
     def _expire(self, now: float) -> None:
         """End the promises of requests that were never heard of again; forget what has expired."""
         while self._under_way:
             oldest = next(iter(self._under_way))
-            pod, blocks, until = self._under_way[oldest]
-            if until > now:
+            promise = self._under_way[oldest]
+            if promise.until > now:
                 break
             del self._under_way[oldest]
-            if pod in self._promises:
-                self._promises[pod].end(blocks, until, now)
+            if promise.pod in self._promises:
+                self._promises[promise.pod].end(promise, now)
         for promises in self._promises.values():
             promises.drop(now)
 
@@ -144,16 +194,21 @@ class IndexedPrefixes:
         if not request.hash_tokens:
             self._estimate.finished(request, decision, outcome)
             return
-        none: tuple[str, Sequence[int], float] = (decision.pod, (), 0.0)
-        pod, blocks, made_until = self._under_way.pop(request.id, none)
+        none = _Promise(decision.pod, (), 0, 0.0)
+        promise = self._under_way.pop(request.id, none)
+        pod, now = promise.pod, self._now
         # A chain of one block: has the last of them come, so have all.
-        come = self._index.match(blocks[-1:], request.hash_tokens, [pod]).get(pod)
+        come = self._index.match(promise.blocks[-1:], request.hash_tokens, [pod]).get(pod)
         promises = self._promises.get(pod)
-        if promises is not None and blocks:
-            promises.end(blocks, made_until, self._now if come else self._now + _GRACE_S)
+        if promises is not None and promise.blocks:
             if come:
-                promises.drop(self._now)
-        if come is None:  # not exact, so it was estimated
+                promises.end(promise, now)
+                promises.drop(now)
+            elif outcome.in_vain:
+                promises.break_off(promise, reversed(self._under_way.values()), now)
+            else:
+                promises.end(promise, now + _GRACE_S)
+        if come is None or outcome.in_vain:  # not exact, so it was estimated; or to be taken back
             self._estimate.finished(_coarse(request), decision, outcome)
         else:  # it has ended; what it got says nothing of an estimate
             self._estimate.finished(request, decision, _UNTOLD)

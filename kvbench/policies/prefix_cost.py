@@ -88,6 +88,7 @@ class _Table(msgspec.Struct):
         a_token: Seconds of prefill.
         a_request: Seconds beside a request.
         rents: What was paid to each for a copy, seconds; empty where nobody has to pay.
+        turns: Those of the caches, with what the request adds.
     """
 
     pods: list[str]
@@ -99,6 +100,7 @@ class _Table(msgspec.Struct):
     a_token: float
     a_request: float
     rents: list[float] = []
+    turns: float = 0.0
 
     def costs(self) -> list[float]:
         """Return what each pod costs, in seconds, but for rent."""
@@ -126,7 +128,7 @@ class _Table(msgspec.Struct):
             "prefill_s": self.a_token * (self.waiting[at] + uncached),
             "beside_s": self.a_request * in_flight,
             "others_s": self.a_token * uncached * (_SLOWED * in_flight + self.weights[at]),
-            "rent_s": -self.rents[at] if self.rents else 0.0,
+            "rent_s": 0.0 - self.rents[at] if self.rents else 0.0,
             "weight": self.weights[at],
             "waiting_tokens": float(self.waiting[at]),
             "in_flight": float(in_flight),
@@ -176,7 +178,7 @@ class PrefixCost:
                 place = self._rent(prefix, table, costs, place)
         pod, hit = names[place], matched[place]
         uncached = request.prompt_tokens - hit
-        self._turnover.chosen(request, pod, uncached)
+        table.turns = self._turnover.chosen(request, pod, uncached)
         return Decision(
             pod,
             self.name,
@@ -227,6 +229,10 @@ class PrefixCost:
     ) -> None:
         """Learn the rates from its time, and the pod's memory from its cached tokens."""
         self._prefixes.finished(request, decision, outcome)
+        table = decision.table
+        if outcome.in_vain and isinstance(table, _Table):
+            uncached = request.prompt_tokens - decision.matched_tokens
+            self._turnover.take_back(decision.pod, uncached, table.turns)
         if outcome.ttft_s is None:
             return
         cached = outcome.cached_tokens
@@ -315,9 +321,13 @@ class _Turnover:
         born = self._born.get(pod)
         return 0.0 if born is None else 1 / max((now - born) / _WARM_S, _COLDEST) - 1
 
-    def chosen(self, request: RouteRequest, pod: str, uncached: int) -> None:
-        """Take note of how many tokens a decision would have a pod compute."""
+    def chosen(self, request: RouteRequest, pod: str, uncached: int) -> float:
+        """Take note of how many tokens a decision would have a pod compute.
+
+        Return how often caches will have turned over then.
+        """
         self._latest = (request.id, pod, uncached)
+        return self.turns + self._turned(uncached)
 
     def placed(self, request: RouteRequest, pod: str) -> None:
         """Count the tokens that a pod has to compute; all of them, where somebody else decided."""
@@ -327,13 +337,23 @@ class _Turnover:
         identity, chosen, uncached = self._latest
         if identity != request.id or chosen != pod:
             uncached = request.prompt_tokens
-        turned = min(uncached / (_HORIZON * len(sent)), 1.0)
+        turned = self._turned(uncached)
         self.turns += turned
         self._unit *= math.exp(turned)
         sent[pod] += uncached * self._unit
         if self._unit > _LARGE:
             self._sent = {name: one / self._unit for name, one in sent.items()}
             self._unit = 1.0
+
+    def take_back(self, pod: str, uncached: int, turns: float) -> None:
+        """Count no more what a pod was sent at so many turns, and has not computed."""
+        if pod in self._sent:
+            counted = uncached * self._unit * math.exp(turns - self.turns)
+            self._sent[pod] = max(self._sent[pod] - counted, self._unit)
+
+    def _turned(self, uncached: int) -> float:
+        """Return by how much tokens that are sent turn the caches over."""
+        return min(uncached / (_HORIZON * len(self._sent)), 1.0)
 
     def forget(self, pod: str) -> None:
         """Take the pod for new when it is offered again."""

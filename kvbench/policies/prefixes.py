@@ -4,6 +4,9 @@
 but where requests were sent: the blocks of a prompt are on the pod that it went to, until they are
 the least recently used of too many, or too old. Its keys are the router's own; no pod is asked.
 
+A prompt that a pod refused, or had not computed when it failed or its client left, is not there:
+those of its blocks that were new with it are forgotten, unless somebody has asked for them since.
+
 What is believed of a pod is kept as `kvbench.policies.held` keeps blocks: a prompt costs the same
 however long it is.
 
@@ -120,7 +123,7 @@ class RoutedPrefixes:
         known.held.drop(now - self._ttl_s)
 
     def finished(self, request: RouteRequest, decision: Decision, outcome: Outcome) -> None:
-        """Fit the remembered size of the pod's cache to what it delivered.
+        """Fit the remembered size of the pod's cache to what it delivered, if it did.
 
         Both sides are compared as shares of the prompt, for the tokens of a request may be
         estimated, and a share of 10 % and two blocks is left to the estimate.
@@ -128,6 +131,10 @@ class RoutedPrefixes:
         placement = self._leave(request.id)
         pod = self._pods.get(decision.pod)
         if pod is None or placement is None or placement.pod is not pod:
+            return
+        if outcome.in_vain:
+            if placement.at not in pod.under_way:  # nobody else asked at that moment
+                pod.held.take_back(request.blocks, placement.known, placement.at)
             return
         if outcome.cached_tokens is None or not outcome.prompt_tokens:
             return
@@ -209,7 +216,7 @@ class _Pod:
                 for (end, at), count in zip(uses, since, strict=True)
             ]
         self.under_way[now] = self.under_way.get(now, 0) + 1
-        return _Placement(self, now, parts)
+        return _Placement(self, now, uses[-1][0] if uses else 0, parts)
 
     def leave(self, at: float) -> None:
         """Take note that a request has ended that was placed at a moment."""
@@ -235,11 +242,13 @@ class _Placement(NamedTuple):
     Attributes:
         pod: What is known of the pod.
         at: When.
+        known: How many of its blocks were believed there.
         parts: Along the prompt, what was believed of it; none where no distances were taken.
     """
 
     pod: _Pod
     at: float
+    known: int
     parts: list[_Part]
 
     def part(self, block: int) -> _Part:

@@ -476,7 +476,9 @@ class Forwarding:
 
     def _in_vain(self, end: End) -> Outcome:
         """Return what becomes of a request that its pod does not answer in full."""
-        return Outcome(end=end, status=self._status)
+        lease = self._lease
+        prefilled = lease is not None and lease.prefilled
+        return Outcome(end=end, status=self._status, prefilled=prefilled)
 
 
 @lru_cache(1024)

@@ -96,20 +96,26 @@ class Pod:
 
 
 class Lease:
-    """A request's place on a pod."""
+    """A request's place on a pod.
 
-    __slots__ = ("_held", "_pod", "_prefill_tokens")
+    Attributes:
+        prefilled: Whether the first token has come, or was to be expected by now.
+    """
+
+    __slots__ = ("_held", "_pod", "_prefill_tokens", "prefilled")
 
     def __init__(self, pod: Pod, prefill_tokens: int) -> None:
         self._pod = pod
         self._prefill_tokens = prefill_tokens
         self._held = True
+        self.prefilled = False
         pod.requests += 1
         pod.state.in_flight += 1
         pod.state.in_flight_prefill_tokens += prefill_tokens
 
     def first_token(self) -> None:
         """Give back the prefill: the first token has come."""
+        self.prefilled = True
         if self._prefill_tokens:
             self._pod.state.in_flight_prefill_tokens -= self._prefill_tokens
             self._prefill_tokens = 0

@@ -59,3 +59,18 @@ def test_a_use_says_how_much_of_it_was_there_and_since_when():
 
     assert held.touch(chain([1, 2, 3, 4]), 3.0) == [(2, 2.0), (3, 1.0)]
     assert held.matched(chain([1, 2, 3, 4, 5]), -math.inf) == 4
+
+
+def test_what_was_new_with_a_prompt_is_taken_back_unless_it_was_asked_for_since():
+    """The rest of what two prompts shared stays, and so does what others built on it."""
+    held = Held(100)
+    held.touch(chain([1, 2]), 1.0)
+    held.touch(chain([1, 2, 3, 4, 5]), 2.0)
+    held.touch(chain([1, 2, 3]), 3.0)
+    held.take_back(chain([1, 2, 3, 4, 5]), 2, 2.0)
+    assert held.matched(chain([1, 2, 3, 4, 5]), -math.inf) == held.size == 3
+
+    held.touch(chain([1, 2, 3, 4]), 4.0)
+    held.touch(chain([1, 2, 3, 4, 5]), 5.0)
+    held.take_back(chain([1, 2, 3, 4]), 3, 4.0)
+    assert held.matched(chain([1, 2, 3, 4, 5]), -math.inf) == held.size == 5

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from kvbench.policies.decision import Candidate, Decision, Outcome, RouteRequest
 from kvbench.policies.indexed import IndexedPrefixes
 
@@ -84,6 +88,58 @@ def test_a_promise_whose_events_have_come_is_void_at_once():
     prefixes.finished(request(), decided("a", 0), Outcome(1.0, 165, 0))
     known.held["a"] = 4
     assert prefixes.matched_tokens(request("look"), ["a"], 0.0) == [4 * BLOCK]
+
+
+REFUSED = Outcome(end="answered", status=400)
+
+
+@pytest.mark.parametrize("outcome", [REFUSED, Outcome(end="failed"), Outcome(end="gone")])
+def test_a_promise_that_will_not_be_kept_ends_at_once(outcome):
+    """Refused, failed, or left by its client before it was computed."""
+    prefixes = IndexedPrefixes(Known(a=2))
+    prefixes.matched_tokens(request(), ["a"], 10.0)
+    prefixes.placed(request(), "a", 10.0)
+    prefixes.finished(request(), decided("a", 32), outcome)
+    assert prefixes.matched_tokens(request("look"), ["a"], 10.0) == [32]
+
+
+def test_a_refusal_is_told_to_the_estimate_too():
+    """It takes back what it believed, wherever it is asked later."""
+    known = Known(a=0)
+    prefixes = IndexedPrefixes(known)
+    prefixes.placed(request(), "a", 0.0)
+    prefixes.finished(request(), decided("a", 0), REFUSED)
+    known.held.clear()
+    assert prefixes.matched_tokens(request("look"), ["a"], 1.0) == [0]
+
+
+@given(
+    prompts=st.lists(st.tuples(st.integers(1, 6), st.integers(0, 1), st.booleans()), max_size=10),
+    computed=st.lists(st.integers(0, 3), min_size=10, max_size=10).map(sorted),
+    order=st.randoms(),
+)
+def test_what_other_requests_have_promised_holds_whoever_is_refused(prompts, computed, order):
+    """Those under way, and those that have ended of late; nothing else that is not computed."""
+    known = Known(a=0)
+    prefixes, asked = IndexedPrefixes(known), []
+    for at, (blocks, first, refused) in enumerate(prompts):
+        one = request(str(at), blocks, 1000 * first)
+        known.held["a"] = computed[at]
+        prefixes.matched_tokens(one, ["a"], float(at))
+        prefixes.placed(one, "a", float(at))
+        known.held["a"] = 0
+        asked.append((one, refused))
+    now = float(len(prompts))
+    prefixes.matched_tokens(request("look"), ["a"], now)
+    order.shuffle(asked)
+    under_way = list(asked)
+    for one, refused in asked:
+        under_way = [other for other in under_way if other[0] is not one or not refused]
+        prefixes.finished(one, decided("a", 0), REFUSED if refused else Outcome(1.0, 1, 0))
+        promised = {block for other, _ in under_way for block in other.hashes}
+        until = prefixes._promises["a"].until if "a" in prefixes._promises else {}
+        holds = {block for block, at in until.items() if at > now}
+        assert {block for block in holds ^ promised if block % 1000 >= computed[-1]} == set()
 
 
 def test_a_promise_that_another_request_has_made_again_holds():

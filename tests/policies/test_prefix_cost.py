@@ -333,3 +333,20 @@ def test_the_cheapest_is_chosen_and_of_several_the_best_matched(loads, seed):
     for one in decision.candidates:
         assert one.cost == pytest.approx(sum(one.terms[part] for part in parts))
     assert decision.chosen == next(one for one in decision.candidates if one.pod == decision.pod)
+
+
+def test_a_prompt_that_was_refused_counts_no_more_as_sent():
+    """Whatever was sent meanwhile: its pod is where it was, and the other is not concerned."""
+    policy, pods = PrefixCost(rng(0)), [PodState("one"), PodState("two")]
+    wrong = RouteRequest("wrong", "m", (7,), 64, 100_000)
+    decision = policy.choose(wrong, pods, 0.0)
+    before = dict(policy._turnover._sent)
+    policy.placed(wrong, decision.pod, 0.0)
+    other = next(pod.name for pod in pods if pod.name != decision.pod)
+    policy.placed(RouteRequest("right", "m", (8,), 64, 50_000), other, 1.0)
+    sent = policy._turnover._sent[other]
+
+    policy.finished(wrong, decision, Outcome(end="answered", status=400), 2.0)
+
+    assert policy._turnover._sent[decision.pod] == pytest.approx(before[decision.pod])
+    assert policy._turnover._sent[other] == sent > before[other]

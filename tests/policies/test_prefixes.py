@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import takewhile
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -308,6 +309,66 @@ def test_an_estimate_of_tokens_that_is_off_is_not_taken_for_an_eviction():
     index.finished(request(1, 2, 3, 4), decided(40), Outcome(None, 90, 80))
 
     assert index.size() == 4
+
+
+REFUSED = Outcome(end="answered", status=400)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "believed"),
+    [
+        (REFUSED, 10),
+        (Outcome(end="failed"), 10),
+        (Outcome(end="gone", status=200), 10),
+        (Outcome(end="gone", status=200, prefilled=True), 30),
+        (Outcome(end="answered", status=200), 30),
+        (Outcome(), 30),
+    ],
+)
+def test_what_a_pod_has_not_computed_is_not_believed_there(outcome, believed):
+    """Of a prompt of three blocks the first was there before."""
+    index = RoutedPrefixes()
+    sent(index, 1, now=0.0, delivered=0)
+    asked = msgspec.structs.replace(request(1, 2, 3), id="asked")
+    index.placed(asked, "a", 1.0)
+
+    index.finished(asked, decided(10), outcome)
+
+    assert index.matched_tokens(asked, ["a"], 2.0) == [believed]
+    assert index.size() == believed // 10
+
+
+@given(
+    prompts=st.lists(
+        st.tuples(st.lists(st.integers(0, 1), min_size=1, max_size=6), st.booleans()), max_size=12
+    ),
+    order=st.randoms(),
+)
+def test_what_others_have_computed_or_will_is_never_taken_back(prompts, order):
+    """Whatever is refused, and in whatever order requests end."""
+    index, asked = RoutedPrefixes(), []
+    for at, (names, refused) in enumerate(prompts):
+        one = msgspec.structs.replace(request(*names), id=str(at))
+        index.placed(one, "a", float(at))
+        asked.append((one, refused))
+    computed = [one for one, refused in asked if not refused]
+    order.shuffle(asked)
+    for one, refused in asked:
+        index.finished(one, decided(0), REFUSED if refused else Outcome(1.0, 1, None))
+        for other in computed:
+            assert index.matched_tokens(other, ["a"], 99.0) == [10 * len(other.blocks)]
+
+
+@given(prompts=st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=6), max_size=12))
+def test_prompts_that_are_refused_one_after_the_other_leave_nothing(prompts):
+    """As if they had never been sent."""
+    index = RoutedPrefixes()
+    sent(index, 0, 1, 2, now=0.0, delivered=0)
+    for at, names in enumerate(prompts, 1):
+        index.placed(request(*names), "a", float(at))
+        index.finished(request(*names), decided(0), REFUSED)
+    assert index.size() == 3
+    assert index.matched_tokens(request(0, 1, 2), ["a"], 99.0) == [30]
 
 
 class Plain:

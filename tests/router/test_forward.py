@@ -887,6 +887,39 @@ def test_what_was_predicted_is_joined_with_what_was_delivered():
     run(case)
 
 
+def test_what_a_pod_refused_or_its_client_left_too_early_is_not_predicted():
+    """Also where the pod had begun its answer, with no token in it; a stream that ran is."""
+
+    async def case():
+        async def refuses(call):
+            await call.answer(b"{}", 400)
+
+        async def begins(call):
+            await call.begin_stream()
+            await call.gone()
+
+        async def streams(call):
+            await call.begin_stream(b"data: 1\n\n")
+            await call.gone()
+
+        async with House(by_turns(refuses, begins, streams, fine), policy="prefix_cost") as house:
+            body, predicted = chat("x" * 8000, stream=True), []
+            for _ in range(4):
+                client = await Client.to(house.url)
+                client.send("POST", CHAT, body)
+                _, headers = await client.head()
+                predicted.append(int(headers["x-kvbench-predicted-tokens"]))
+                if len(predicted) == 3:
+                    await client.chunk()
+                client.vanish()
+                await house.quiet()
+
+            assert predicted[:3] == [0, 0, 0]
+            assert predicted[3] > 1000
+
+    run(case)
+
+
 def test_an_answer_in_one_piece_says_nothing_of_the_first_token():
     """Its time is not a time to first token."""
 
