@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from kvbench.router.shapes import ON, Off, Switch
 from kvbench.text.conversation import (
     CalledFunction,
     Definition,
@@ -74,8 +75,8 @@ class _Transfer(msgspec.Struct):
 class Body(msgspec.Struct):
     """What of a body decides which tokens the prompt has; None is what may not be there."""
 
-    model: str = ""
-    stream: bool | None = False
+    asked: str | None = msgspec.field(name="model", default=None)
+    stream: Switch | None = False
     session_id: str | None = None
     prompt_cache_key: str | None = None
     user: str | None = None
@@ -89,6 +90,11 @@ class Body(msgspec.Struct):
     prompt_logprobs: None = None  # for which all of the prompt is computed, whatever is cached
     kv_transfer_params: _Transfer | None = None
 
+    @property
+    def model(self) -> str:
+        """The model asked for, "" if none is."""
+        return self.asked or ""
+
 
 class Chat(Body, kw_only=True):
     """The body of `/v1/chat/completions`."""
@@ -98,10 +104,10 @@ class Chat(Body, kw_only=True):
     tool_choice: object = None
     chat_template_kwargs: dict[str, object] | None = None
     reasoning_effort: str | None = None
-    add_generation_prompt: bool = True
-    add_special_tokens: Literal[False] | None = None
-    continue_final_message: Literal[False] | None = None
-    echo: Literal[False] | None = None  # wants probabilities of the prompt
+    add_generation_prompt: Switch = True
+    add_special_tokens: Off = False
+    continue_final_message: Off = False
+    echo: Off = False  # wants probabilities of the prompt
 
     @property
     def length(self) -> int:
@@ -118,7 +124,7 @@ class Chat(Body, kw_only=True):
             tools,
             tools is None or self.tool_choice != "none",
             arguments_of(self.chat_template_kwargs, self.reasoning_effort),
-            self.add_generation_prompt,
+            self.add_generation_prompt in ON,
         )
 
 

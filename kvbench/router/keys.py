@@ -35,7 +35,7 @@ import msgspec
 import xxhash
 
 from kvbench.policies.decision import RouteRequest
-from kvbench.router.shapes import AGENTS, FIELDS, NAMED, PLAIN, Agents, Opening, Plain
+from kvbench.router.shapes import AGENTS, FIELDS, NAMED, ON, PLAIN, Agents, Opening, Plain
 
 if TYPE_CHECKING:
     from kvbench.router.shapes import Beside
@@ -229,11 +229,11 @@ def _system_text(lead: object) -> str:
 def plain_prompt(plain: Beside, keys: tuple[int, ...], size: int) -> Prompt:
     """Return the prompt of a chat, given its keys and the size of its text."""
     return Prompt(
-        model=plain.model[:_LONGEST_NAME],
+        model=(plain.model or "")[:_LONGEST_NAME],
         keys=keys,
         size=size,
         counted=False,
-        stream=plain.stream,
+        stream=plain.stream in ON,
         session=plain.session_id or plain.prompt_cache_key or plain.user or None,
         tells=plain.prompt_logprobs is None,
     )
@@ -271,7 +271,7 @@ def read_any(body: bytes, *, whole: bool = True) -> Prompt:
         keys=tuple(chain(data, _first_key(f"{kind}\x1f{model}\x1f{salt}"))),
         size=size,
         counted=counted,
-        stream=fields.get("stream") is True,
+        stream=fields.get("stream") in ON,
         session=next(filter(None, session), None),
         continues=before or "",
         tells=_tells(fields),
@@ -291,9 +291,10 @@ def _tells(fields: dict[str, object]) -> bool:
 def read_model(body: bytes) -> str:
     """Return the model that a body asks for; "" if it asks for none, or is no JSON."""
     try:
-        return NAMED.decode(body.removeprefix(BOM_UTF8)).model[:_LONGEST_NAME]
+        model = NAMED.decode(body.removeprefix(BOM_UTF8)).model
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return ""
+    return (_text(model) or "")[:_LONGEST_NAME]
 
 
 class BytesPerToken:

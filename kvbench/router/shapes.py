@@ -6,7 +6,18 @@ decoder must know.
 
 from __future__ import annotations
 
+from typing import Final, Literal, TypeAlias
+
 import msgspec
+
+Switch: TypeAlias = bool | Literal[0, 1, "true", "false", "True", "False", "0", "1"]
+"""Yes or no, in the words that vLLM takes for them too; those of most clients, not all."""
+
+Off: TypeAlias = Literal[False, 0, "false", "False", "0"]
+"""The words for no."""
+
+ON: Final = (True, "true", "True", "1")
+"""The words for yes; 1 is equal to True."""
 
 
 class Said(msgspec.Struct, forbid_unknown_fields=True, gc=False):
@@ -34,8 +45,8 @@ class Told(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 class Beside(msgspec.Struct, gc=False):
     """What a chat says beside its messages."""
 
-    model: str = ""
-    stream: bool = False
+    model: str | None = ""
+    stream: Switch | None = False
     cache_salt: str | None = None
     session_id: str | None = None
     prompt_cache_key: str | None = None
@@ -107,7 +118,7 @@ class Start(msgspec.Struct, frozen=True, gc=False):
 class Named(msgspec.Struct):
     """Whatever asks for a model."""
 
-    model: str = ""
+    model: object = ""
 
 
 class Fields(msgspec.Struct, gc=False):

@@ -25,7 +25,7 @@ import logging
 from array import array
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 import xxhash
@@ -36,6 +36,7 @@ from kvbench.router.conversations import Body, Chat, Messages
 from kvbench.router.inputs import Responses
 from kvbench.router.keys import Prompt
 from kvbench.router.model_tokens import ModelTokens, Talk, laid_out
+from kvbench.router.shapes import ON, Off, Switch
 from kvbench.text.prefix_store import PrefixStore, Tokens
 from kvbench.text.tokenizer import Tokenizer
 
@@ -58,8 +59,8 @@ class _Configuration(msgspec.Struct):
 
 class _Completion(Body, kw_only=True):
     prompt: str | list[int]
-    add_special_tokens: bool | None = None
-    echo: Literal[False] | None = None  # may want probabilities of the prompt
+    add_special_tokens: Switch = True
+    echo: Off | None = None  # may want probabilities of the prompt
 
 
 class _Sampling(msgspec.Struct):
@@ -237,7 +238,7 @@ def _lay_out(model: ModelTokens, body: Parsed) -> Reading | None:
         keys=(),
         size=0,
         counted=True,
-        stream=body.stream is True,
+        stream=body.stream in ON,
         session=body.session_id or body.prompt_cache_key or body.user or None,
     )
     keys = PromptKeys(body.cache_salt or None, model.lora)
@@ -250,7 +251,7 @@ def _lay_out(model: ModelTokens, body: Parsed) -> Reading | None:
     if isinstance(body, _Generation):
         return Reading(prompt, model, None, array("I", body.token_ids), keys)
     if isinstance(body.prompt, str):
-        special = body.add_special_tokens is not False
+        special = body.add_special_tokens in ON
         if special:
             model.around_text()
         lookup = model.store.lookup(body.prompt)

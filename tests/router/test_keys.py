@@ -450,6 +450,18 @@ def test_a_long_body_of_few_values_is_read_whole(content):
     assert chat(user(content)).size > 0
 
 
+@pytest.mark.parametrize("stream", [True, 1, "true", "True", "1"])
+@pytest.mark.parametrize("content", ["hi", [{"type": "image_url"}]])
+def test_a_stream_may_be_asked_for_in_other_words_and_no_model_is_none(stream, content):
+    """As pods take them; what comes as null is not there."""
+    said = chat(user(content), stream=stream, model=None)
+    assert said == chat(user(content), stream=True, model="")
+    assert (said.stream, said.model) == (True, "")
+    assert not chat(user(content), stream="no").stream
+    assert not chat(user(content), stream=None).stream
+    assert read_model(b'{"model": null}') == read_model(b'{"model": ["m"]}') == ""
+
+
 @pytest.mark.parametrize(
     ("fields", "tells"),
     [

@@ -181,6 +181,46 @@ def test_what_cannot_be_laid_out_for_certain_is_not(tokens, fields):
 
 
 @pytest.mark.parametrize(
+    ("path", "fields", "same"),
+    [
+        (CHAT, {"model": None}, {"model": ""}),
+        (CHAT, {"stream": "true"}, {"stream": True}),
+        (CHAT, {"stream": 1}, {"stream": True}),
+        (CHAT, {"stream": "False"}, {"stream": False}),
+        (CHAT, {"stream": None}, {"stream": False}),
+        (CHAT, {"add_generation_prompt": 0}, {"add_generation_prompt": False}),
+        (CHAT, {"add_generation_prompt": "1"}, {}),
+        (CHAT, {"continue_final_message": 0, "echo": "false", "add_special_tokens": "0"}, {}),
+        (TEXT, {"add_special_tokens": "false", "echo": None}, {"add_special_tokens": False}),
+        (TEXT, {"add_special_tokens": 1}, {}),
+    ],
+)
+def test_switches_may_be_said_in_the_words_that_a_pod_takes_for_them(tokens, path, fields, same):
+    """And a model that is null is one that is not named."""
+    del tokens.models["m-lora"]
+    asks = {"messages": HELLO, "prompt": "hello"}
+    found, expected = (read(tokens, path, **asks, **said) for said in (fields, same))
+    assert found.prompt == expected.prompt
+    assert exact(found) == exact(expected)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"stream": "on"},
+        {"add_generation_prompt": 2},
+        {"add_generation_prompt": None},
+        {"continue_final_message": "true"},
+        {"echo": 1},
+        {"model": 7},
+    ],
+)
+def test_other_words_for_a_switch_are_not_known(tokens, fields):
+    """Nor are those that say what is not laid out."""
+    assert read(tokens, messages=HELLO, **fields) is None
+
+
+@pytest.mark.parametrize(
     "fields",
     [{"prompt": ["a", "b"]}, {"prompt": [[1, 2]]}, {"prompt": [-1]}, {"prompt": [2**40]}, {}],
 )
