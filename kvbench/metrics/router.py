@@ -17,7 +17,8 @@ REQUESTS = Metric(
     "kvbench_router_requests_total",
     "counter",
     "Requests ended, by the pod that answered ('' if none did) and how: the class of the status, "
-    "'cut' if the pod broke off, 'gone' if the client left.",
+    "'cut' if the pod broke off, 'gone' if the client left, 'stopped' if the router was and cut "
+    "it.",
     ("pod", "status"),
 )
 DECISIONS = Metric(

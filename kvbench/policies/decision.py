@@ -24,11 +24,11 @@ Reason = Literal["prefix", "load", "turn", "random", "session", "only"]
 because it was the only one offered."""
 
 
-End = Literal["", "answered", "failed", "cut", "timeout", "gone", "unread", "broken"]
+End = Literal["", "answered", "failed", "cut", "timeout", "gone", "unread", "stopped", "broken"]
 """How a request ended on its pod: not yet, or nobody can tell; answered in full, whatever the
 status; failed before any of its answer was passed on, so that another pod was asked, if one was
 left; broken off in its answer; given up for taking too long; left by its client; not read by it;
-or ended by a bug of the router's."""
+cut by the router, which was told to stop; or ended by a bug of the router's."""
 
 
 class RouteRequest(msgspec.Struct, frozen=True, gc=False):

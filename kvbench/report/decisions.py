@@ -67,6 +67,7 @@ _ENDS = {
     "timeout": "the pod took too long and was given up",
     "gone": "the client left",
     "unread": "the client did not read the answer, and was cut",
+    "stopped": "the router was stopped, and cut it",
     "broken": "the router failed; its log says how",
 }
 """What became of a request that was not answered in full, by the word for it."""

@@ -369,6 +369,12 @@ class Forwarding:
             self._upstream.resume()
             self.deadline = self._fleet.clock.now() + self._fleet.limits.idle_s
 
+    def stop(self) -> None:
+        """Cut a client off that is still there: the router has been told to end."""
+        self._drop()
+        self._end("stopped", self._in_vain("stopped"))
+        self._exchange.abort(reset=self._exchange.started)
+
     def leave(self, pod: Pod, why: str) -> None:
         """Try another pod, if there is one and this one has not begun to answer: it is down."""
         if self._pod is pod and not self._status and self._another(pod):

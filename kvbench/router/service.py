@@ -150,6 +150,8 @@ class Router:
             self._server.handler = self.intake.turn_away
             while self.intake.busy and loop.time() < until:  # noqa: ASYNC110 - once in a lifetime
                 await asyncio.sleep(_GLANCE_S)
+            for forwarding in tuple(self.fleet.under_way):
+                forwarding.stop()
             await self._server.close(max(until - loop.time(), 0.0))
         if self._admin is not None:
             await self._admin.close(0.0)

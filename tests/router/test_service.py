@@ -11,6 +11,7 @@ from router.fakes import CHAT, Client, House, ask, by_turns, chat, chunk, fine, 
 from kvbench.errors import InputError
 from kvbench.metrics.router import METRICS as ROUTER
 from kvbench.router.service import Router, Settings
+from kvbench.router.totals import totals
 
 
 async def sick(call):
@@ -465,6 +466,36 @@ def test_requests_under_way_end_before_the_router_does():
             with pytest.raises(ConnectionRefusedError):
                 await Client.to(house.url)
             client.close()
+
+    run(case)
+
+
+@pytest.mark.parametrize("status", [0, 200])
+def test_what_is_left_at_the_end_is_cut_and_not_taken_for_left_by_its_client(status):
+    """Whether or not its answer had begun; the pod is not kept waiting either."""
+
+    async def case():
+        async def endless(call):
+            if status:
+                await call.begin_stream(b"1")
+            await call.gone()
+
+        async with House(endless) as house:
+            client = await Client.to(house.url)
+            client.send("POST", CHAT, chat("hi", stream=True))
+            call = await house.pods[0].arrivals.get()
+            if status:
+                await client.head()
+                await client.chunk()
+            await house.router.stop(0.0)
+
+            with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
+                await client.chunk() if status else await client.head()
+            await call.gone()
+            client.close()
+            (entry,) = house.router.fleet.account.journal.latest(9)
+            assert (entry.end, entry.status) == ("stopped", status)
+            assert totals(house.router.fleet.meters) == "1 passed on (stopped: 1), 0 refused"
 
     run(case)
 
