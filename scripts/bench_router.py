@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import itertools
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -196,7 +197,8 @@ async def measure(rival: rivals.Rival, seconds: float) -> dict[str, float]:
     for load, size in LOADS.items():
         before = rival.cpu_seconds()
         figures[f"{load} /s"], count = await rate(rival.port, size, seconds)
-        figures[f"{load} CPU"] = (rival.cpu_seconds() - before) / count * 1000
+        spent = (rival.cpu_seconds() - before) * 1000
+        figures[f"{load} CPU"] = spent / count if count else math.nan
     found = await latencies(rival.port, 60, 2 * seconds)
     figures["p50"], figures["p99"] = quantile(found, 0.5), quantile(found, 0.99)
     before = rival.cpu_seconds()
