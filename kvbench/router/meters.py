@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
@@ -21,9 +22,14 @@ if TYPE_CHECKING:
 
 
 class Meters:
-    """The router's instruments; each attribute is the catalogue entry of that name."""
+    """The router's instruments; each attribute is the catalogue entry of that name.
 
-    def __init__(self) -> None:
+    Attributes:
+        passed_before: Requests to pods that are gone, by how they ended.
+    """
+
+    def __init__(self) -> None:  # noqa: PLR0915 - one for each metric
+        self.passed_before: Counter[str] = Counter()
         registry = self.registry = CollectorRegistry()
         self.requests = Counts(router.REQUESTS, registry)
         self.decisions = Counts(router.DECISIONS, registry)
@@ -67,6 +73,7 @@ class Meters:
 
     def forget_pod(self, pod: str) -> None:
         """Drop what was counted of a pod that is gone: names come and go without end."""
+        self.passed_before += by_status(self.requests, pod)
         for instrument in vars(self).values():
             if isinstance(instrument, Counts | Levels | Buckets):
                 instrument.forget("pod", pod)
@@ -118,3 +125,14 @@ class Meters:
         """Set which models' tokens are made here, before a scrape."""
         for name, model in tokens.models.items():
             self.tokens_known.set(name, to=float(model.trouble is None))
+
+
+def by_status(counts: Counts, pod: str | None = None) -> Counter[str]:
+    """Return a counter's values by status: those of one pod, or of all but what went to none."""
+    found: Counter[str] = Counter()
+    for family in counts.collect():
+        for sample in family.samples:
+            name = sample.labels.get("pod")
+            if name == pod if pod is not None else name != "":
+                found[sample.labels["status"]] += int(sample.value)
+    return found

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
+from kvbench.router.meters import by_status
+
 if TYPE_CHECKING:
-    from kvbench.metrics.instruments import Counts
+    from collections import Counter
+
     from kvbench.router.meters import Meters
 
 
 def totals(meters: Meters) -> str:
     """Return how many requests pods answered and the router refused, each by how they ended.
 
-    What was counted for pods that have left since is not in it.
+    Pods that have left since are counted with the others.
     """
-    passed, refused = _by_status(meters.requests), _by_status(meters.refusals)
+    passed = meters.passed_before + by_status(meters.requests)
+    refused = by_status(meters.refusals)
     return f"{_sentence(passed, 'passed on')}, {_sentence(refused, 'refused')}"
-
-
-def _by_status(counts: Counts) -> Counter[str]:
-    """Return a counter's values, summed over all labels but the status; none of no pod."""
-    found: Counter[str] = Counter()
-    for family in counts.collect():
-        for sample in family.samples:
-            if sample.labels.get("pod") != "":
-                found[sample.labels["status"]] += int(sample.value)
-    return found
 
 
 def _sentence(found: Counter[str], verb: str) -> str:
