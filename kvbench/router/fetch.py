@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 from kvbench.router.upstream import in_words
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from kvbench.http.address import Address
     from kvbench.router.heads import Head
     from kvbench.router.upstream import Failure, Pool, Upstream
@@ -47,7 +45,7 @@ class _Call:
         """Keep the status."""
         self._status = head.status
 
-    def arrived(self, raw: bytes, pieces: Sequence[bytes]) -> None:  # noqa: ARG002 - decoded is wanted
+    def arrived(self, raw: bytes, pieces: tuple[bytes, ...]) -> None:  # noqa: ARG002 - those
         """Keep the body, up to a bound: more is not waited for, there may be no end of it."""
         if len(self._body) < _MOST_BODY:
             self._body += b"".join(pieces)

@@ -46,7 +46,7 @@ from kvbench.router.upstream import in_words
 from kvbench.router.usage import UsageFinder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Sequence
+    from collections.abc import Callable, Container
 
     from kvbench.http.server import Exchange
     from kvbench.policies.decision import Decision, End, Policy, RouteRequest
@@ -280,7 +280,7 @@ class Forwarding:
         offered = fleet.membership.offered(fleet.clock.now(), tried, self._among)
         return bool(offered) and self._spent + 1 < _MOST_ATTEMPTS
 
-    def arrived(self, raw: bytes, pieces: Sequence[bytes]) -> None:
+    def arrived(self, raw: bytes, pieces: tuple[bytes, ...]) -> None:
         """Pass a piece of the body on; look at it in passing."""
         fleet, usage = self._fleet, self._usage
         now = fleet.clock.now()

@@ -33,7 +33,7 @@ from kvbench.http.host import Host, resolve
 from kvbench.router.heads import Head, parse_head, request_head, split_length
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable
 
     from kvbench.http.address import Address
 
@@ -57,7 +57,7 @@ class Caller(Protocol):
         """Take the head, and what it says of the body's length (-1: nothing); more follows."""
         ...
 
-    def arrived(self, raw: bytes, pieces: Sequence[bytes]) -> None:
+    def arrived(self, raw: bytes, pieces: tuple[bytes, ...]) -> None:
         """Take body bytes, as framed and as decoded; either may be empty.
 
         Called right after `answered` too, with nothing if nothing came with the head.
@@ -231,7 +231,7 @@ class Upstream(asyncio.Protocol):
         self._buffer = data
         return b""
 
-    def _decode(self, head: Head, data: bytes) -> list[bytes]:
+    def _decode(self, head: Head, data: bytes) -> tuple[bytes, ...]:
         """Return the pieces of the body that are in `data`, and note its end.
 
         Raises:
@@ -242,7 +242,7 @@ class Upstream(asyncio.Protocol):
                 data = self._take_chunks(data)
             if data:
                 self._parser.feed_data(data)
-            pieces, self._pieces = self._pieces, []
+            pieces, self._pieces = tuple(self._pieces), []
             return pieces
         if head.framed:
             if head.has_body:
@@ -254,7 +254,7 @@ class Upstream(asyncio.Protocol):
             if self._missing < 0:
                 raise ValueError
             self._complete = not self._missing
-        return [data] if data else []
+        return (data,) if data else ()
 
     def _only_chunk(self, data: bytes) -> bytes | None:
         """Return what is in the chunk that `data` is, if it is one, whole, and not the last."""

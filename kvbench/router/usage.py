@@ -38,11 +38,11 @@ class UsageFinder:
     def feed(self, piece: bytes) -> None:
         """Look at the next piece of the body."""
         window = self._tail + piece if self._tail else piece
-        at = window.rfind(_KEY)
-        if at < 0:
+        _, key, rest = window.rpartition(_KEY)
+        if not key:
             self._tail = b"" if piece.endswith(b"\n") else window[-_KEPT:]  # a key is in one line
             return
-        self._found = window[at : at + _WINDOW]
+        self._found = key + rest[: _WINDOW - _KEPT]
         self._tail = self._found if len(self._found) < _WINDOW else window[-_KEPT:]
 
     def tokens(self) -> tuple[int | None, int | None]:
