@@ -18,7 +18,7 @@ _CONTROLS = frozenset({
     "abort_requests", "collective_rpc", "fault_tolerance", "faults", "finish_weight_update",
     "init_weight_transfer_engine", "is_paused", "is_scaling_elastic_ep", "is_sleeping",
     "kv_event_sources", "pause", "release_kv_cache_memory", "reset_encoder_cache",
-    "reset_mm_cache", "resume", "scale_elastic_ep", "server_info", "shutdown",
+    "reset_mm_cache", "restart", "resume", "scale_elastic_ep", "server_info", "shutdown",
     "shutdown_weight_transfer_engine", "sleep", "start_draft_weight_update", "start_profile",
     "start_weight_update", "stop_profile", "update_weight_version", "update_weights", "wake_up",
     "weight_checker", "weight_info",
