@@ -12,7 +12,8 @@ Rules:
 
 - The body is parsed once; a chat, an agent's too, straight into what is needed. What is not JSON is
   refused here (`BodyError`); what is JSON but no known shape has no keys and is passed on: it is
-  for the pod to judge.
+  for the pod to judge. JSON is what it is for vLLM: with NaN, infinities, and halves of surrogate
+  pairs where no model reads them, up to 4 MiB. Such a body is read more slowly.
 - A long body of very many values is read for its model only: 60 MiB of empty lists would take 20
   seconds, in which nobody else is served.
 - Tokens are estimated from bytes, by what pods have counted so far (`BytesPerToken`). Token ids
@@ -25,6 +26,7 @@ Rules:
 
 from __future__ import annotations
 
+import json
 import re
 import struct
 from array import array
@@ -35,7 +37,7 @@ import msgspec
 import xxhash
 
 from kvbench.policies.decision import RouteRequest
-from kvbench.router.shapes import AGENTS, FIELDS, NAMED, ON, PLAIN, Agents, Opening, Plain
+from kvbench.router.shapes import AGENTS, FIELDS, NAMED, ON, PLAIN, Agents, Fields, Opening, Plain
 
 if TYPE_CHECKING:
     from kvbench.router.shapes import Beside
@@ -49,6 +51,7 @@ _STRETCH: Final = 16 * PIECE
 _MOST_MESSAGES: Final = 20_000  # what a hostile client can make of them is no chat
 _LONGEST_NAME: Final = 4096  # characters of a model's name that are kept: it may be a path
 _NEAR_END: Final = 64  # bytes
+_LONGEST_PYTHON: Final = 4 * 2**20  # bytes
 _LONG: Final = 2**19  # bytes: what is shorter is read in a quarter of a second, whatever it is
 _MOST_BRACKETS: Final = 100_000
 _MOST_QUOTES: Final = 1_500_000
@@ -67,6 +70,10 @@ _LONE: Final = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
     rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
 )  # the first half of a surrogate pair without its second, or the second without its first
+_HALF: Final = "half of a surrogate pair is no text"
+_NAMES: Final = frozenset(
+    {"model", "cache_salt", "previous_response_id", "session_id", "prompt_cache_key", "user"}
+)
 _digest: Final = xxhash.xxh3_64_intdigest
 _known: dict[int, list[int]] = {}  # the keys of stretches, by their digest
 _leads: dict[int, tuple[msgspec.Raw, bytes]] = {}  # texts of tools and systems, by their digest
@@ -241,22 +248,11 @@ def plain_prompt(plain: Beside, keys: tuple[int, ...], size: int) -> Prompt:
 
 def read_any(body: bytes, *, whole: bool = True) -> Prompt:
     """Return the same for a body of any kind; its model only, if not of the `whole` of it."""
-    try:
-        fields: dict[str, object] = (
-            FIELDS.decode(body).given() if whole else {"model": NAMED.decode(body).model}
-        )
-    except msgspec.ValidationError as error:
-        if str(error).startswith("Expected `object`"):
-            raise BodyError("The request body is JSON, but not an object.") from None
-        raise BodyError(f"The request body is JSON, but not as it must be: {error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        halved = "surrogate" in str(error) or _LONE.search(body[-_NEAR_END:])  # or "truncated"
-        why = "half of a surrogate pair is no text" if halved else error
-        raise BodyError(f"The request body is not JSON: {why}") from None
-    except RecursionError:
-        raise BodyError("The request body is nested too deeply.") from None
+    fields = _fields(body, whole=whole)
     try:
         kind, data, size = _layout(fields)
+    except UnicodeEncodeError:
+        raise BodyError(f"The request body is not JSON: {_HALF}") from None
     except RecursionError:
         kind, data, size = "unknown", b"", 0
     model, salt = _text(fields.get("model")), _text(fields.get("cache_salt"))
@@ -278,6 +274,48 @@ def read_any(body: bytes, *, whole: bool = True) -> Prompt:
     )
 
 
+def _fields(body: bytes, *, whole: bool) -> dict[str, object]:
+    """Return the fields that are read of a body; its model only, if not of the `whole` of it.
+
+    Raises:
+        BodyError: It is not JSON, or no object.
+    """
+    try:
+        return FIELDS.decode(body).given() if whole else {"model": NAMED.decode(body).model}
+    except RecursionError:
+        raise BodyError("The request body is nested too deeply.") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        if str(error).startswith("Expected `object`"):
+            raise BodyError("The request body is JSON, but not an object.") from None
+        fields = _as_python(body) if whole else None
+        if fields is not None:
+            return fields
+        halved = "surrogate" in str(error) or _LONE.search(body[-_NEAR_END:])  # or "truncated"
+        raise BodyError(f"The request body is not JSON: {_HALF if halved else error}") from None
+
+
+def _as_python(body: bytes) -> dict[str, object] | None:
+    """Return the fields of an object that is JSON for Python, and so for vLLM; None if it is none.
+
+    It may have NaN and infinities, and halves of surrogate pairs; of these, names are rid here.
+    That takes a quarter of a second at most.
+    """
+    if len(body) > _LONGEST_PYTHON or crowded(body):
+        return None
+    try:
+        found = json.loads(body.decode())
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict):
+        return None
+    fields = {name: found[name] for name in Fields.__struct_fields__ if name in found}
+    for name in _NAMES & fields.keys():
+        value = fields[name]
+        if isinstance(value, str):
+            fields[name] = value.encode(errors="replace").decode()
+    return fields
+
+
 def _tells(fields: dict[str, object]) -> bool:
     """Return whether an answer's counts say what was cached of its prompt."""
     prompt, sampling = fields.get("prompt"), fields.get("sampling_params")
@@ -290,9 +328,12 @@ def _tells(fields: dict[str, object]) -> bool:
 
 def read_model(body: bytes) -> str:
     """Return the model that a body asks for; "" if it asks for none, or is no JSON."""
+    plain = body.removeprefix(BOM_UTF8)
     try:
-        model = NAMED.decode(body.removeprefix(BOM_UTF8)).model
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        model = NAMED.decode(plain).model
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        model = (_as_python(plain) or {}).get("model")
+    except RecursionError:
         return ""
     return (_text(model) or "")[:_LONGEST_NAME]
 
@@ -354,12 +395,16 @@ def _stretch(data: memoryview, key: int) -> list[int]:
 
 
 def _layout(fields: dict[str, object]) -> tuple[str, bytes, int]:
-    """Return the kind of prompt, its first canonical bytes, and the size of all of it."""
+    """Return the kind of prompt, its first canonical bytes, and the size of all of it.
+
+    Raises:
+        UnicodeEncodeError: Half of a surrogate pair is in its text.
+    """
     messages, prompt = _messages(fields), fields.get("prompt", fields.get("token_ids"))
     if messages is not None and len(messages) > _MOST_MESSAGES:
         return "unknown", b"", 0
     if messages is not None:
-        data = _chat(messages, fields.get("tools")).encode("utf-8", "surrogatepass")
+        data = _chat(messages, fields.get("tools")).encode()
         return "chat", data, len(data)
     batch = prompt if isinstance(prompt, list) else [prompt]
     if batch and isinstance(batch[0], int):
@@ -367,7 +412,7 @@ def _layout(fields: dict[str, object]) -> tuple[str, bytes, int]:
     first = batch[0] if batch else None
     if isinstance(first, str):
         size = sum(len(text) for text in batch[1:] if isinstance(text, str))
-        data = first.encode("utf-8", "surrogatepass")
+        data = first.encode()
         return "text", data, len(data) + size
     if isinstance(first, list):
         try:
@@ -442,4 +487,7 @@ def _json(value: object) -> str:
     """Return compact JSON with sorted keys, without a mark of what to cache."""
     if isinstance(value, dict) and _MARK in value:
         value = {key: one for key, one in value.items() if key != _MARK}
-    return msgspec.json.encode(value, order="sorted").decode()
+    try:
+        return msgspec.json.encode(value, order="sorted").decode()
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return json.dumps(value, sort_keys=True)

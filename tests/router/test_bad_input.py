@@ -332,6 +332,26 @@ def test_a_body_that_is_not_utf_8_anywhere_is_400(policy, extra):
     run(case)
 
 
+@pytest.mark.parametrize("path", PROMPTS)
+@pytest.mark.parametrize(
+    "extra",
+    [b'"temperature":NaN', b'"x":[-Infinity]', b'"user":"\\ud800"', b'"metadata":{"a":"\\udc00"}'],
+    ids=["NaN", "infinity", "user", "metadata"],
+)
+def test_what_is_json_for_a_pod_is_passed_on_as_it_came(path, extra):
+    """Python reads it, and no model; with a session of its own, as text."""
+
+    async def case():
+        async with House(fine, policy="prefix_cost") as house:
+            body = chat("hi")[:-1] + b"," + extra + b"}"
+            assert (await ask(house.url, "POST", path, body)).status == 200
+            assert house.pods[0].calls[0].body == body
+            page = await ask(house.url, "GET", "/decisions?limit=1")
+            assert len(page.json()["decisions"]) == 1
+
+    run(case)
+
+
 @pytest.mark.parametrize("half", [r"\ud800", r"\ud800 and more of it, much more", r"\udc00"])
 def test_lone_surrogates_are_named_as_what_they_are(half):
     """Nothing was truncated."""

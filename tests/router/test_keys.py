@@ -209,11 +209,7 @@ def test_an_unknown_shape_has_no_keys_and_is_passed_on(fields):
 
 @given(
     st.recursive(
-        st.none()
-        | st.booleans()
-        | st.integers()
-        | st.floats(allow_nan=False, allow_infinity=False)
-        | st.text(),
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
         lambda inner: (
             st.lists(inner)
             | st.dictionaries(
@@ -448,6 +444,77 @@ def test_of_a_models_name_no_more_is_kept_than_a_path_may_have():
 def test_a_long_body_of_few_values_is_read_whole(content):
     """However long it is."""
     assert chat(user(content)).size > 0
+
+
+HALF = "\ud800"
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"temperature": NAN},
+        {"x": [{"y": -INF}, INF]},
+        {"user": HALF, "session_id": "s"},
+        {"metadata": {HALF: HALF}},
+        {"prompt_logprobs": None, "y": HALF * 2},
+    ],
+)
+def test_what_is_json_for_python_is_read_as_without_it(fields):
+    """Such bodies vLLM takes."""
+    plain = {"session_id": "s"} if "user" in fields else {}
+    for said in ([user("hi " * 200)], [user([{"type": "image_url"}, {"text": "é" * 300}])]):
+        assert chat(*said, **fields) == chat(*said, **plain)
+    body = json.dumps({"model": "m", "prompt": [1] * 100, **fields}).encode()
+    assert (
+        read_prompt(body).keys == read_prompt(b'{"model":"m","prompt":[%b1]}' % (b"1," * 99)).keys
+    )
+    assert read_model(body) == "m"
+
+
+def test_numbers_and_halves_that_only_python_reads_may_stand_beside_what_is_said():
+    """They change the prompt or not; names that tell others apart are text in any case."""
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"most": INF}}}
+    assert chat(user("hi"), tools=[tool]).size > chat(user("hi")).size
+    assert chat(user("hi", x=HALF)).size > chat(user("hi")).size
+    assert read_prompt(b'{"messages": [], "tools": [1e400]}').size > 0
+    named = chat(user("hi"), user=HALF, model=f"m{HALF}", cache_salt=HALF)
+    assert (named.session, named.model) == ("?", "m?")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"messages": [user(HALF)]},
+        {"messages": [user([{"type": "text", "text": HALF}])], "temperature": NAN},
+        {"prompt": HALF},
+        {"input": HALF},
+        {"messages": [user("hi")], "system": HALF},
+    ],
+)
+def test_half_of_a_surrogate_pair_is_no_text_for_a_model(fields):
+    """Nor would a pod take it."""
+    with pytest.raises(BodyError, match="half of a surrogate pair"):
+        read_prompt(json.dumps(fields).encode())
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b'{"a": NaN, "b": nan}', id="not Python's either"),
+        pytest.param(b'{"a": NaN, "b": %b}' % (b"1" * 5000), id="a number without end"),
+        pytest.param(b'{"a": NaN, "b": %b' % (b"[" * 100_000), id="nested too deeply"),
+        pytest.param(b'{"a": NaN, "b": "%b"}' % (b"x" * 4 * MIB), id="too long"),
+        pytest.param(b'{"a": [%bNaN]}' % (b"[]," * 200_000), id="too many values"),
+        pytest.param(b"[NaN]", id="no object"),
+        pytest.param(b'{"a": NaN, "b": "\xed\xa0\x80"}', id="no UTF-8"),
+    ],
+)
+def test_what_python_does_not_read_or_not_at_once_is_refused(body):
+    """Reading it must not hold up the others."""
+    with pytest.raises(BodyError):
+        read_prompt(body)
+    assert read_model(body) == ""
 
 
 @pytest.mark.parametrize("stream", [True, 1, "true", "True", "1"])
