@@ -83,4 +83,5 @@ def format_number(value: float | None) -> str:
         return "–"
     if value == float("inf"):
         return "∞"
+    value += 0.0  # so that 0 has no sign
     return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvbench.units import format_bytes, format_seconds, parse_bytes
+from kvbench.units import format_bytes, format_number, format_seconds, parse_bytes
 
 
 @pytest.mark.parametrize(
@@ -44,3 +44,11 @@ def test_a_size_is_shown_in_the_largest_unit_that_it_fills(size, text):
 def test_a_duration_is_shown_in_three_digits(seconds, text):
     """Less than nothing, as the lower end of an interval may be, as the same with a sign."""
     assert format_seconds(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(-0.0, "0"), (-0.25, "-0.25"), (12043.4, "12,043"), (None, "–")]
+)
+def test_numbers_are_written_in_three_digits_and_zero_without_a_sign(value, text):
+    """All digits before the point."""
+    assert format_number(value) == text

@@ -80,7 +80,8 @@ ERRORS = Metric(
 REFUSALS = Metric(
     "kvbench_router_refusals_total",
     "counter",
-    "Requests that the router answered itself, by HTTP status.",
+    "Requests that the router refused itself, by HTTP status; not /health, nor what only the admin "
+    "port has.",
     ("status",),
 )
 ADDED_LATENCY = Metric(

@@ -22,8 +22,12 @@ NAMES = (
 DEFAULT = "prefix_cost"
 
 
-def check_policy(name: str) -> str:
+def check_policy(name: str, option: str = "policy") -> str:
     """Return a policy's name.
+
+    Args:
+        name: The name.
+        option: What was given it, for the error.
 
     Raises:
         InputError: There is no such policy.
@@ -31,7 +35,11 @@ def check_policy(name: str) -> str:
     if name not in NAMES:
         near = difflib.get_close_matches(name, NAMES, 1)
         raise InputError(
-            f"policy: expected one of {', '.join(NAMES)}, got {name!r}",
-            hint=f"did you mean {near[0]}?" if near else f"{DEFAULT} is the default",
+            f"{option}: expected one of {', '.join(NAMES)}, got {name!r}",
+            hint=f"did you mean {near[0]}?"
+            if near
+            else f"{DEFAULT} is the default"
+            if option.endswith("policy")
+            else None,
         )
     return name

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kvbench.errors import InputError
-from kvbench.router.answers import answer_json
+from kvbench.router.answers import answer_json, refuse
 from kvbench.router.paths import RESET
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Admin:
         method, path = request.method, request.path.rstrip("/")
         host = _PORT.sub(b"", request.head.named.get(b"host", b"")).lower()
         if b"origin" in request.head.named or host not in _HERE:
-            self._pages.refuse(exchange, HTTPStatus.FORBIDDEN, "Not from a page in a browser.")
+            refuse(exchange, HTTPStatus.FORBIDDEN, "Not from a page in a browser.")
         elif path == "/pods" and method == "POST":
             self._add(exchange)
         elif path == "/pods" and method == "GET":
@@ -68,7 +68,7 @@ class Admin:
         elif path == RESET and method == "POST":
             self._router.intake.reset(exchange)
         elif method not in {"GET", "HEAD"} or not self._pages.show(exchange):
-            self._pages.refuse(exchange, HTTPStatus.NOT_FOUND, f"There is no {method} {path}.")
+            refuse(exchange, HTTPStatus.NOT_FOUND, f"There is no {method} {path}.")
 
     def _add(self, exchange: Exchange) -> None:
         """Add a pod."""
@@ -79,10 +79,10 @@ class Admin:
             name = roster.add(url)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             message = f'Expected {{"url": "http://HOST:PORT"}}: {error}'
-            self._pages.refuse(exchange, HTTPStatus.BAD_REQUEST, message)
+            refuse(exchange, HTTPStatus.BAD_REQUEST, message)
         except InputError as error:
             message = error.message.replace("--pod: ", "")
-            self._pages.refuse(exchange, HTTPStatus.BAD_REQUEST, message, "url")
+            refuse(exchange, HTTPStatus.BAD_REQUEST, message, "url")
         else:
             self._router.gather_pods()
             status = HTTPStatus.OK if name in there else HTTPStatus.CREATED
@@ -94,7 +94,7 @@ class Admin:
         membership = self._router.fleet.membership
         if name not in membership.pods:
             message = f"There is no pod {name}."
-            self._pages.refuse(exchange, HTTPStatus.NOT_FOUND, message)
+            refuse(exchange, HTTPStatus.NOT_FOUND, message)
             return
         match method, verb:
             case "POST", "drain" | "resume":
@@ -108,7 +108,7 @@ class Admin:
                 answer_json(exchange, {**entry, "removed": True})
             case _:
                 message = f"Expected POST /pods/{name}/drain or …/resume, or DELETE /pods/{name}."
-                self._pages.refuse(exchange, HTTPStatus.METHOD_NOT_ALLOWED, message)
+                refuse(exchange, HTTPStatus.METHOD_NOT_ALLOWED, message)
 
     def _entry(self, name: str) -> dict[str, object]:
         """Return what is known of a pod."""

@@ -39,6 +39,11 @@ def error_body(status: HTTPStatus, message: str, param: str | None = None) -> by
     return msgspec.json.encode({"error": error})
 
 
+def worded(status: int, message: str) -> tuple[bytes, str]:
+    """Return body and content type of an error for what is refused before it is a request."""
+    return error_body(HTTPStatus(status), message), "application/json"
+
+
 def refuse(
     exchange: Exchange,
     status: HTTPStatus,

@@ -9,6 +9,7 @@ from kvbench.errors import InputError
 from kvbench.router.dns import SCHEME, DnsName
 from kvbench.router.pods_file import read_pods
 from kvbench.router.roster import Roster, parse_member
+from kvbench.router.settings import given_by
 from kvbench.router.watched import WatchedFile
 
 if TYPE_CHECKING:
@@ -50,7 +51,8 @@ class Sources:
         self._file: WatchedFile[list[str]] | None = None
         if path is not None:
             self._file = WatchedFile(path, read_pods, self._use_file)
-            self._file.load()
+            with given_by("--pods-file"):
+                self._file.load()
 
     @property
     def none(self) -> bool:

@@ -23,7 +23,7 @@ from urllib.parse import parse_qs
 
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from kvbench.router.answers import answer_json, error_body, refuse
+from kvbench.router.answers import answer_json, refuse, worded
 from kvbench.router.fetch import Answer, fetch
 from kvbench.router.paths import RESET
 
@@ -50,15 +50,21 @@ class Pages:
         fleet: What they tell of.
         timeout_s: Seconds that a pod may take to reset its cache.
         read: Called before a scrape, to set what is read off.
+        max_body: Bytes of a request's body.
 
     Attributes:
         ending: Whether the router is about to end, and so not to be sent any more.
     """
 
-    def __init__(self, fleet: Fleet, timeout_s: float, read: Callable[[], None]) -> None:
+    def __init__(
+        self, fleet: Fleet, timeout_s: float, read: Callable[[], None], max_body: int
+    ) -> None:
         self._fleet = fleet
         self._read = read
         self._timeout_s = timeout_s
+        self._too_large = (
+            f"Request body too large: at most {max_body / 2**20:g} MiB are taken (--max-body)."
+        )
         self.ending = False
 
     def show(self, exchange: Exchange) -> bool:
@@ -67,12 +73,12 @@ class Pages:
         match exchange.request.path.rstrip("/"):
             case "/health":
                 if self.ending:
-                    self.refuse(exchange, HTTPStatus.SERVICE_UNAVAILABLE, "The router is ending.")
+                    refuse(exchange, HTTPStatus.SERVICE_UNAVAILABLE, "The router is ending.")
                 elif fleet.membership.offered(now):
                     exchange.respond(200, b"", None)
                 else:
                     sentence = fleet.membership.why_nobody()
-                    self.refuse(exchange, HTTPStatus.SERVICE_UNAVAILABLE, sentence)
+                    refuse(exchange, HTTPStatus.SERVICE_UNAVAILABLE, sentence)
             case "/pods":
                 answer_json(exchange, {"pods": self.pods()})
             case "/decisions":
@@ -133,12 +139,15 @@ class Pages:
     ) -> None:
         """Answer with an error, and count it."""
         self._fleet.meters.refusals.add(str(status.value))
+        if status is HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+            message = self._too_large
         refuse(exchange, status, message, param)
 
     def refusal(self, status: int, message: str) -> tuple[bytes, str]:
         """Return an error for what is refused before it is a request, and count it."""
         self._fleet.meters.refusals.add(str(status))
-        return error_body(HTTPStatus(status), message), "application/json"
+        too_large = status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+        return worded(status, self._too_large if too_large else message)
 
     async def reset(self, exchange: Exchange) -> None:
         """Have all pods empty their prefix caches, and forget what they held."""

@@ -14,8 +14,10 @@ from kvbench.errors import InputError, TargetError
 from kvbench.http.host import resolve
 from kvbench.http.server import Server, serve
 from kvbench.kvcache.ledger import Ledger
+from kvbench.policies.names import check_policy
 from kvbench.router.access import Access, Grant, read_keys
 from kvbench.router.admin import Admin
+from kvbench.router.answers import worded
 from kvbench.router.books import Books, WatchedIndex
 from kvbench.router.discovery import Sources
 from kvbench.router.fleet import Fleet, Policies
@@ -24,7 +26,7 @@ from kvbench.router.journal import Journal
 from kvbench.router.membership import Membership
 from kvbench.router.pages import Pages
 from kvbench.router.probing import probe_for_ever
-from kvbench.router.settings import Settings
+from kvbench.router.settings import Settings, given_by
 from kvbench.router.tokens import PromptTokens
 from kvbench.router.watched import WatchedFile
 from kvbench.zmqfeed.subscriber import Subscriber
@@ -74,13 +76,18 @@ class Router:
         resolve: Callable[[str, int], Awaitable[list[str]]] = resolve,
     ) -> None:
         self._settings = settings
+        check_policy(settings.policy, "--policy")
+        for name in settings.shadows:
+            check_policy(name, "--shadow")
         self.sources = Sources(pods, settings.pods_file, resolve)
         if self.sources.none and not settings.admin:
             raise InputError(
                 "--pod: expected at least one pod, got none", hint="--pod http://127.0.0.1:8000"
             )
         index = WatchedIndex(Ledger(utc), clock)
-        tokens, journal = PromptTokens(settings.tokenizer), Journal(settings.decision_log)
+        with given_by("--tokenizer"):
+            tokens = PromptTokens(settings.tokenizer)
+        journal = Journal(settings.decision_log)
         self.fleet = Fleet(
             Membership(),
             Policies(settings.policy, settings.seed, index),
@@ -94,8 +101,11 @@ class Router:
         self._keys: WatchedFile[list[Grant]] | None = None
         if settings.keys_file is not None:
             self._keys = WatchedFile(settings.keys_file, read_keys, self.access.grant)
-            self._keys.load()
-        self.pages = Pages(self.fleet, settings.probe_timeout_s, self.read_levels)
+            with given_by("--api-keys-file"):
+                self._keys.load()
+        self.pages = Pages(
+            self.fleet, settings.probe_timeout_s, self.read_levels, settings.max_body
+        )
         self.intake = Intake(self.fleet, self.pages, self.access, settings, self._spawn)
         self._members: dict[str, Member] = {}
         self._subscriber: Subscriber | None = None
@@ -137,7 +147,7 @@ class Router:
         """
         admin = Admin(self)
         self._admin = await serve(
-            admin.handle, "127.0.0.1", port, max_body=_MOST_ADMIN_BODY, refusal=self.pages.refusal
+            admin.handle, "127.0.0.1", port, max_body=_MOST_ADMIN_BODY, refusal=worded
         )
         return self._admin.url
 

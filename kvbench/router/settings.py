@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kvbench.errors import InputError
 from kvbench.policies.names import DEFAULT
 from kvbench.router.forward import Limits
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -58,3 +61,16 @@ class Settings:
     queue: int = 0
     patience_s: float = 30.0
     max_body: int = 64 * 2**20
+
+
+@contextlib.contextmanager
+def given_by(flag: str) -> Iterator[None]:
+    """Name a flag in errors about the file or directory that it names.
+
+    Raises:
+        InputError: One was raised.
+    """
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{flag} {error.message}", hint=error.hint) from None

@@ -120,7 +120,9 @@ def test_a_body_of_100_megabytes_is_413_before_it_is_kept(announced):
                         await client.writer.drain()
             reply = await client.reply()
             assert reply.status == 413
-            assert error_of(reply)["message"] == "Request body too large."
+            assert error_of(reply)["message"] == (
+                "Request body too large: at most 64 MiB are taken (--max-body)."
+            )
             client.vanish()
             assert (await ask(house.url, "POST", CHAT, chat("hi"))).status == 200
             assert await house.metric("kvbench_router_refusals_total", status="413") == 1

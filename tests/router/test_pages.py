@@ -56,3 +56,19 @@ def test_numbers_within_bounds_are_taken():
                 assert (reply.status, len(json.loads(reply.body)["decisions"])) == (200, count)
 
     run(case)
+
+
+def test_what_is_no_clients_request_is_not_counted_as_refused():
+    """Whoever asks for its health is told, and so is whoever errs on the admin port."""
+
+    async def case():
+        async with House(admin=True, named=[]) as house:
+            assert (await ask(house.url, "GET", "/health")).status == 503
+            assert (await ask(house.admin, "GET", "/nothing")).status == 404
+            assert (await ask(house.admin, "POST", "/pods", b"{}")).status == 400
+            refusals = house.router.fleet.meters.refusals
+            assert [sample for family in refusals.collect() for sample in family.samples] == []
+            assert (await ask(house.url, "GET", "/nothing")).status == 503
+            assert await house.metric("kvbench_router_refusals_total", status="503") == 1
+
+    run(case)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 
 import pytest
 from router.fakes import CHAT, Client, House, ask, by_turns, chat, chunk, fine, run
@@ -511,7 +512,15 @@ def test_wrong_settings_are_the_operators_to_mend():
         ):
             with pytest.raises(InputError, match=words):
                 Router(pods, Settings(), None)
-        with pytest.raises(InputError, match="policy: expected one of"):
-            Router(["http://a:1"], Settings(policy="best"), None)
+        nowhere = Path("/nowhere")
+        for wrong, words in (
+            ({"policy": "best"}, "^--policy: expected one of"),
+            ({"shadows": ("best",)}, "^--shadow: expected one of"),
+            ({"keys_file": nowhere}, "^--api-keys-file /nowhere: cannot be read"),
+            ({"pods_file": nowhere}, "^--pods-file /nowhere: cannot be read"),
+            ({"tokenizer": nowhere}, "^--tokenizer /nowhere: no such tokenizer"),
+        ):
+            with pytest.raises(InputError, match=words):
+                Router(["http://a:1"], Settings(**wrong), None)
 
     run(case)
