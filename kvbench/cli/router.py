@@ -80,7 +80,10 @@ def router(
         300.0, min=0.001, help="Seconds that a pod may pause in an answer."
     ),
     probe_every: float = typer.Option(
-        1.0, min=0.0, help="Seconds between probes of a pod's /health; 0 is never."
+        1.0,
+        min=0.0,
+        help="Seconds between probes of a pod's /health; 0 is never. One that has no answer within "
+        "5 s has failed; three of those in a row, or one refused connection, and the pod is down.",
     ),
     admin_port: Annotated[
         int | None,
