@@ -167,6 +167,19 @@ def test_what_is_predicted_is_what_is_delivered_turn_by_turn():
     run(case)
 
 
+def test_a_prompt_that_its_pod_refused_is_not_predicted_there():
+    """Not even for a moment: the promise of its blocks ends with the refusal."""
+
+    async def case():
+        async with House(1, policy="prefix_cost") as house:
+            wrong = await ask(house.url, "POST", CHAT, conversation(2, max_tokens=-1))
+            assert wrong.status == 400
+            _, predicted, cached = await house.ask(conversation(2))
+            assert predicted == cached == 0
+
+    run(case)
+
+
 @pytest.mark.parametrize("policy", ["round_robin", "prefix_estimate"])
 def test_what_is_predicted_is_the_indexes_word_whatever_the_policy_believes(policy):
     """A policy without an index chooses as it does; the router knows better what that brings."""
