@@ -71,9 +71,9 @@ _LONE: Final = re.compile(
     rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
 )  # the first half of a surrogate pair without its second, or the second without its first
 _HALF: Final = "half of a surrogate pair is no text"
-_NAMES: Final = frozenset(
-    {"model", "cache_salt", "previous_response_id", "session_id", "prompt_cache_key", "user"}
-)
+_NAMES: Final = (
+    "model", "cache_salt", "previous_response_id", "session_id", "prompt_cache_key", "user",
+)  # fmt: skip
 _digest: Final = xxhash.xxh3_64_intdigest
 _known: dict[int, list[int]] = {}  # the keys of stretches, by their digest
 _leads: dict[int, tuple[msgspec.Raw, bytes]] = {}  # texts of tools and systems, by their digest
@@ -309,8 +309,8 @@ def _as_python(body: bytes) -> dict[str, object] | None:
     if not isinstance(found, dict):
         return None
     fields = {name: found[name] for name in Fields.__struct_fields__ if name in found}
-    for name in _NAMES & fields.keys():
-        value = fields[name]
+    for name in _NAMES:
+        value = fields.get(name)
         if isinstance(value, str):
             fields[name] = value.encode(errors="replace").decode()
     return fields
