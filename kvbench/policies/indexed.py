@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Sequence  # noqa: TC003  # compiled, the class looks at it
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
@@ -25,7 +26,7 @@ from kvbench.policies.decision import Outcome
 from kvbench.policies.prefixes import RoutedPrefixes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from kvbench.policies.decision import Decision, RouteRequest
     from kvbench.policies.prefixes import PrefixSource
@@ -44,7 +45,8 @@ class Index(Protocol):
         ...
 
 
-class _Promise(NamedTuple):
+@dataclass(slots=True)
+class _Promise:
     """What a request has promised.
 
     Attributes:
