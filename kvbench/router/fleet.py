@@ -93,7 +93,7 @@ class Fleet:
         tokens: The models whose tokens the router makes itself.
         account: Keeps account of decisions.
         limits: How long a pod may take.
-        clock: What time it is.
+        now: Returns the time, seconds; what that counts from is no matter.
         router: What pods are told of who asks.
         under_way: Requests not yet ended.
     """
@@ -125,7 +125,7 @@ class Fleet:
         books.index.ledger.observer = self.account.evictions
         books.index.ledger.on_empty = self.forget
         self.limits = limits
-        self.clock = clock
+        self.now = clock.now
         self.under_way: set[Forwarding] = set()
         self._expected: list[tuple[float, int, Lease]] = []  # a heap
         self._numbers = itertools.count()
@@ -192,17 +192,17 @@ class Fleet:
         ledger = self.index.ledger
         if not ledger.streams or ledger.block_size(self.membership.pods) is None:
             return None
-        began = self.clock.now()
+        began = self.now()
         if crowded(body):
             return None
         parsed = self.tokens.parse(path, body)
         if parsed is None or not self._block_size(parsed.model):
             return None
         check_text(body)  # what nobody here reads of it too; who reads the others checks them
-        between = self.clock.now()
+        between = self.now()
         reading = self.tokens.lay_out(parsed)
         self.meters.stages.observe("parse", value=between - began)
-        self.meters.stages.observe("template", value=self.clock.now() - between)
+        self.meters.stages.observe("template", value=self.now() - between)
         return reading
 
     def exactly(
@@ -210,9 +210,9 @@ class Fleet:
     ) -> RouteRequest:
         """Return a request with its tokens, given those that had to be encoded."""
         size = self._block_size(reading.prompt.model) or 1
-        began = self.clock.now()
+        began = self.now()
         exact = reading.finish(encoded, size)
-        self.meters.stages.observe("hash", value=self.clock.now() - began)
+        self.meters.stages.observe("hash", value=self.now() - began)
         step = max(PIECE_TOKENS // size, 1)
         return RouteRequest(
             id=identity,
@@ -240,9 +240,9 @@ class Fleet:
         """Have a policy choose among `pods`, and tell everybody who has to know."""
         index, meters = self.index, self.meters
         index.spent_s = 0.0
-        began = self.clock.now()
+        began = self.now()
         decision = policy.choose(request, pods, now)
-        spent = self.clock.now() - began
+        spent = self.now() - began
         meters.stages.observe("score", value=spent - index.spent_s)
         if request.hash_tokens:
             meters.stages.observe("look_up", value=index.spent_s)
@@ -268,7 +268,7 @@ class Fleet:
         self, policy: Policy, request: RouteRequest, decision: Decision, outcome: Outcome
     ) -> None:
         """Tell everybody what became of a request."""
-        now = self.clock.now()
+        now = self.now()
         believed = _believed(decision) if request.hash_tokens else decision
         policy.finished(request, believed, outcome, now)
         self.account.finished(request, decision, outcome, now)
@@ -296,7 +296,7 @@ class Fleet:
 
     def sweep(self) -> None:
         """End what has taken too long, and close connections that have been idle for too long."""
-        now = self.clock.now()
+        now = self.now()
         self.settle(now)
         self._see_off()
         for forwarding in [one for one in self.under_way if one.deadline < now]:

@@ -154,7 +154,7 @@ class Forwarding:
     def _place(self) -> None:
         """Choose among the pods that have not failed this request."""
         fleet, request = self._fleet, self._request
-        now = fleet.clock.now()
+        now = fleet.now()
         pods = fleet.membership.offered(now, self._tried, self._among)
         if not pods or self._spent >= _MOST_ATTEMPTS:
             pods = self._last_word()
@@ -209,7 +209,7 @@ class Forwarding:
         fleet, request, decision = self._fleet, self._exchange.request, self._decision
         self._connecting = None
         self._upstream = upstream
-        self._sent = sent = fleet.clock.now()
+        self._sent = sent = fleet.now()
         self.deadline = sent + fleet.limits.first_byte_s
         head, body = request.head, request.body
         first, rest = fleet.pools[decision.pod].request_head(head)
@@ -243,7 +243,7 @@ class Forwarding:
             return
         if self._doubted and _well(status):
             for other in self._doubted:
-                fleet.membership.judged(other, pod.name, status, fleet.clock.now())
+                fleet.membership.judged(other, pod.name, status, fleet.now())
         if 300 <= status < 400:
             head = stay(head, pod.address)
         request = self._exchange.request
@@ -277,13 +277,13 @@ class Forwarding:
     def _another(self, pod: Pod) -> bool:
         """Return whether another pod could be asked."""
         fleet, tried = self._fleet, (*self._tried, pod.name)
-        offered = fleet.membership.offered(fleet.clock.now(), tried, self._among)
+        offered = fleet.membership.offered(fleet.now(), tried, self._among)
         return bool(offered) and self._spent + 1 < _MOST_ATTEMPTS
 
     def arrived(self, raw: bytes, pieces: tuple[bytes, ...]) -> None:
         """Pass a piece of the body on; look at it in passing."""
         fleet, usage = self._fleet, self._usage
-        now = fleet.clock.now()
+        now = fleet.now()
         if pieces and self._first_piece is None:
             self._first_piece = now
             if self._exchange.request.head.path == RESPONSES:
@@ -338,7 +338,7 @@ class Forwarding:
     def _blame(self, pod: Pod, why: str) -> None:
         """Take note that a pod has failed; not one that gets back what it has sent here itself."""
         if self._status != _LOOP or b"via" not in self._exchange.request.head.named:
-            self._fleet.membership.failed(pod, why, self._fleet.clock.now())
+            self._fleet.membership.failed(pod, why, self._fleet.now())
 
     def _elsewhere(self, pod: Pod, why: str) -> None:
         """Try another pod."""
@@ -360,14 +360,14 @@ class Forwarding:
         if self._upstream is not None:
             self._slow = True
             self._upstream.pause()
-            self.deadline = self._fleet.clock.now() + self._fleet.limits.idle_s
+            self.deadline = self._fleet.now() + self._fleet.limits.idle_s
 
     def _client_ready(self) -> None:
         """Read on."""
         if self._upstream is not None and self._slow:
             self._slow = False
             self._upstream.resume()
-            self.deadline = self._fleet.clock.now() + self._fleet.limits.idle_s
+            self.deadline = self._fleet.now() + self._fleet.limits.idle_s
 
     def stop(self) -> None:
         """Cut a client off that is still there: the router has been told to end."""
@@ -392,7 +392,7 @@ class Forwarding:
         fleet, pod = self._fleet, self._pod
         assert pod is not None
         fleet.meters.errors.add(pod.name, "timeout")
-        fleet.membership.failed(pod, "took too long to answer", fleet.clock.now())
+        fleet.membership.failed(pod, "took too long to answer", fleet.now())
         self._drop()
         if self._exchange.started:
             self._end("cut", self._in_vain("timeout"))

@@ -192,7 +192,7 @@ class Intake:
     def _route(self, exchange: Exchange, holder: Holder | None) -> None:
         """Send a prompt where the policy says."""
         fleet, asked = self._fleet, exchange.request
-        headers, now = asked.head.named, fleet.clock.now
+        headers, now = asked.head.named, fleet.now
         arrived = now()
         try:
             wanted = headers.get(b"x-kvbench-policy")
@@ -239,14 +239,14 @@ class Intake:
     ) -> None:
         """Send a prompt where the policy says, when it is tokenised: not here, as it is long."""
         fleet, loop = self._fleet, asyncio.get_running_loop()
-        began = fleet.clock.now()
+        began = fleet.now()
         try:
             encoded = await loop.run_in_executor(self._encoding, reading.encode)
             request = fleet.exactly(identity, session, reading, encoded)
         except Exception:
             logger.exception("request %r: its tokens could not be made", identity)
             request = RouteRequest(identity, reading.prompt.model, (), 1, 0, session or None)
-        fleet.meters.stages.observe("tokenise", value=fleet.clock.now() - began)
+        fleet.meters.stages.observe("tokenise", value=fleet.now() - began)
         if exchange.closed:
             fleet.meters.requests.add("", "gone")
         else:
@@ -261,7 +261,7 @@ class Intake:
         nothing = RouteRequest(self._identity(request.head.named), model, (), 1, 0)
         self._begin(
             exchange, nothing, None, fleet.policies.balance, holder,
-            arrived=fleet.clock.now(), about=asked_for(request.path),
+            arrived=fleet.now(), about=asked_for(request.path),
         )  # fmt: skip
 
     def _list_models(self, exchange: Exchange, holder: Holder | None) -> None:
@@ -312,13 +312,13 @@ class Intake:
             fleet.meters.limited.add("" if holder is None else holder.name, refusal.limit)
             forwarding.refuse(refusal.status, refusal.sentence, refusal.retry_after_s)
 
-        came = fleet.clock.now()
+        came = fleet.now()
 
         def enter() -> None:
-            forwarding.begin(fleet.clock.now() - came)
+            forwarding.begin(fleet.now() - came)
 
         visit = Visit(enter, turn_away, holder, self.room)
-        forwarding.on_end = lambda: visit.end(fleet.clock.now())
+        forwarding.on_end = lambda: visit.end(fleet.now())
         visit.arrive(came)
 
     def _policy(self, wanted: bytes) -> Policy:

@@ -69,7 +69,7 @@ class Pages:
 
     def show(self, exchange: Exchange) -> bool:
         """Answer, if the path is one of these; return whether it is."""
-        fleet, now = self._fleet, self._fleet.clock.now()
+        fleet, now = self._fleet, self._fleet.now()
         match exchange.request.path.rstrip("/"):
             case "/health":
                 if self.ending:
@@ -114,7 +114,7 @@ class Pages:
     def pods(self) -> list[dict[str, object]]:
         """Return what is known of each pod."""
         fleet = self._fleet
-        listing = fleet.membership.listing(fleet.clock.now())
+        listing = fleet.membership.listing(fleet.now())
         return [
             {**entry, "models": fleet.models.of(name), "cache": self._cache(name)}
             for entry in listing

@@ -43,7 +43,7 @@ async def probe_for_ever(fleet: Fleet, pod: Pod, every_s: float, timeout_s: floa
     while True:
         mark = fleet.others.asked(pod)  # before the pod's health is: it may count a little late
         well = await _probe(fleet, pod, mark, timeout_s)
-        now = fleet.clock.now()
+        now = fleet.now()
         if not well:
             models_due = -math.inf
         elif now >= models_due or fleet.models.doubted(pod.name):

@@ -233,7 +233,7 @@ class Router:
         fleet, troubles = self.fleet, self.sources.troubles()
         if self._keys is not None:
             troubles[str(self._keys.path)] = self._keys.trouble
-        fleet.meters.read_pods(fleet.membership, fleet.clock.now())
+        fleet.meters.read_pods(fleet.membership, fleet.now())
         fleet.meters.read_ledger(fleet.index.ledger)
         fleet.meters.read_tokens(fleet.tokens)
         fleet.meters.read_models(fleet.models)
@@ -253,7 +253,7 @@ class Router:
             if self._subscriber is not None:
                 self._subscriber.sweep()
             if self.intake.room is not None:
-                self.intake.room.sweep(self.fleet.clock.now())
+                self.intake.room.sweep(self.fleet.now())
 
     async def _look(self) -> None:
         """Read files again that have changed."""
