@@ -19,8 +19,8 @@ def test_what_a_client_may_ask_is_passed_on(path):
 
 @pytest.mark.parametrize(
     "path",
-    ["/", "//", "/sleep", "//sleep", "/wake_up", "/collective_rpc", "/faults", "/faults/x", "/restart",
-     "/x/../sleep", "/fault_tolerance/apply", "/inference/v1/abort_requests"],
+    ["/", "//", "/sleep", "//sleep", "/wake_up", "/collective_rpc", "/faults", "/faults/x",
+     "/restart", "/x/../sleep", "/fault_tolerance/apply", "/inference/v1/abort_requests"],
 )  # fmt: skip
 def test_what_controls_one_engine_is_not(path):
     """However it is written."""
