@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from router.fakes import CHAT, FakePod, House, ask, chat, fine, run, until
 
+from kvbench.clock import WallClock
 from kvbench.errors import InputError
 from kvbench.router.discovery import Sources
 from kvbench.router.service import Router, Settings
@@ -115,7 +116,7 @@ def test_what_is_named_wrongly_is_said_before_anything_starts(tmp_path):
 def test_without_any_source_there_must_be_an_admin():
     """Who could otherwise never add a pod."""
     with pytest.raises(InputError, match="expected at least one pod"):
-        Router([], Settings(), None)
+        Router([], Settings(), WallClock())
 
     async def case():
         async with House(named=[], admin=True) as house:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from router.fakes import CHAT, Client, House, ask, by_turns, chat, chunk, fine, run
 
+from kvbench.clock import WallClock
 from kvbench.errors import InputError
 from kvbench.metrics.router import METRICS as ROUTER
 from kvbench.router.service import Router, Settings
@@ -511,7 +512,7 @@ def test_wrong_settings_are_the_operators_to_mend():
             (["http://a:1", "http://b:1", "http://a:1/"], "a:1 is given twice"),
         ):
             with pytest.raises(InputError, match=words):
-                Router(pods, Settings(), None)
+                Router(pods, Settings(), WallClock())
         nowhere = Path("/nowhere")
         for wrong, words in (
             ({"policy": "best"}, "^--policy: expected one of"),
@@ -521,6 +522,6 @@ def test_wrong_settings_are_the_operators_to_mend():
             ({"tokenizer": nowhere}, "^--tokenizer /nowhere: no such tokenizer"),
         ):
             with pytest.raises(InputError, match=words):
-                Router(["http://a:1"], Settings(**wrong), None)
+                Router(["http://a:1"], Settings(**wrong), WallClock())
 
     run(case)

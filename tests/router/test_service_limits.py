@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from router.fakes import CHAT, Client, House, ask, chat, chunk, fine, run, until
 
-from kvbench.clock import VirtualClock
+from kvbench.clock import VirtualClock, WallClock
 from kvbench.errors import InputError
 from kvbench.router.service import Router, Settings
 
@@ -166,7 +166,7 @@ def test_a_wrong_file_of_keys_is_said_before_anything_listens(tmp_path):
     path = tmp_path / "keys.yaml"
     path.write_text("keys:\n  - name: ann\n    key: short\n")
     with pytest.raises(InputError, match=r"keys\.yaml:3: keys\.0\.key: expected a text of 8"):
-        Router(["http://a:1"], Settings(keys_file=path), None)
+        Router(["http://a:1"], Settings(keys_file=path), WallClock())
 
 
 def test_what_is_added_is_reading_too_and_not_the_time_in_the_queue():
