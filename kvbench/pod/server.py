@@ -22,7 +22,6 @@ from kvbench.engine.publication import EventCollector
 from kvbench.engine.scheduler import Engine
 from kvbench.engine.values import EngineRequest
 from kvbench.errors import InputError
-from kvbench.kvcache.events import AllBlocksCleared
 from kvbench.pod import errors, request
 from kvbench.pod.answer import After, Answer, StopText, answer_key, natural_length
 from kvbench.pod.driver import Driver
@@ -147,17 +146,12 @@ class Pod:
             self._guarded(exchange, methods[method])
 
     def restart(self) -> None:
-        """Do what a crash and a restart do: cut all streams, forget the cache, count from 0.
-
-        Who follows a pod's events learns of its crash from the connection that breaks. This one's
-        does not; so it says at once, with batch 0, that it holds nothing.
-        """
+        """Do what a crash and a restart do: cut all streams, forget the cache, count from 0."""
         for generation in tuple(self._live):
             generation.cut()
         self._task.cancel()
         if self._publisher is not None:
             self._publisher.restart()
-            self._publisher.publish([AllBlocksCleared()])
         self._boot()
 
     async def close(self) -> None:
