@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 Header = tuple[bytes, bytes]
 
-_LENGTH: Final = re.compile(rb"(?i)\r\ncontent-length:[ \t]*(\d{1,15})[ \t]*\r\n")
+LENGTH: Final = re.compile(rb"(?i)\r\ncontent-length:[ \t]*(\d{1,15})[ \t]*\r\n")
 _OTHERWISE: Final = frozenset({b"transfer-encoding", b"expect", b"upgrade"})
 _MOST_HEADS: Final = 1024
 _MOST_BYTES: Final = 2048
@@ -136,7 +136,7 @@ def split(data: bytes) -> tuple[Form, int, int] | None:
     end = data.find(b"\r\n\r\n", 0, _MOST_BYTES) + 4
     if end < 4:
         return None
-    found = _LENGTH.search(data, 0, end)
+    found = LENGTH.search(data, 0, end)
     if found is None:
         return Form(data[:end]), -1, end
     first, last = found.span(1)

@@ -34,12 +34,9 @@ def check_policy(name: str, option: str = "policy") -> str:
     """
     if name not in NAMES:
         near = difflib.get_close_matches(name, NAMES, 1)
+        hint = f"{DEFAULT} is the default" if option.endswith("policy") else None
         raise InputError(
             f"{option}: expected one of {', '.join(NAMES)}, got {name!r}",
-            hint=f"did you mean {near[0]}?"
-            if near
-            else f"{DEFAULT} is the default"
-            if option.endswith("policy")
-            else None,
+            hint=f"did you mean {near[0]}?" if near else hint,
         )
     return name

@@ -251,12 +251,9 @@ def _go_on(start: Start, plain: Plain | Agents, first: Opening) -> tuple[list[in
 
     The text begins with what was left of the start's.
     """
-    said = canonical(plain)
-    if start.at:
-        text = start.text + said
-        return chain(text, start.key), text
-    text = first.tail + said
-    return chain(text, first.key), text
+    before, key = (start.text, start.key) if start.at else (first.tail, first.key)
+    text = before + canonical(plain)
+    return chain(text, key), text
 
 
 def _lead(plain: Beside) -> bytes:

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Final
 import httptools
 import msgspec
 
+from kvbench.http.heads import LENGTH
+
 if TYPE_CHECKING:
     from kvbench.http.address import Address
     from kvbench.http.heads import Head as RequestHead
@@ -34,7 +36,6 @@ _ROUTER: Final = b"kvbench-"  # how the names of routers begin
 _MOST_ROUTERS: Final = 3  # before this one
 _WORDS: Final = re.compile(rb"[^,\s]+")
 _BODILESS: Final = frozenset({204, 304})
-_LENGTH: Final = re.compile(rb"(?i)\r\ncontent-length:[ \t]*(\d{1,15})[ \t]*\r\n")
 
 
 class Head(msgspec.Struct, frozen=True, gc=False):
@@ -101,7 +102,7 @@ def length_line(method: str, size: int) -> bytes:
 
 def split_length(head: bytes) -> tuple[bytes, int]:
     """Return an answer's head without its length, and the length; -1 if it has none."""
-    found = _LENGTH.search(head)
+    found = LENGTH.search(head)
     if found is None:
         return head, -1
     first, last = found.span()

@@ -153,9 +153,6 @@ def read_prompt(body: bytes) -> Prompt:
         return read_any(body, whole=False)
     try:
         plain = read_chat(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return read_any(body)
-    try:
         first = opening(plain)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return read_any(body)
