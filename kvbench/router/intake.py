@@ -35,6 +35,7 @@ from kvbench.router.answers import answer_json
 from kvbench.router.bodies import CodingError, as_utf8, coding, form_field, uncoded, unpack
 from kvbench.router.forward import Forwarding
 from kvbench.router.heads import goes_round
+from kvbench.router.journal import LONGEST_ID
 from kvbench.router.keys import BodyError, read_model
 from kvbench.router.models import UnknownModelError
 from kvbench.router.pages import is_page
@@ -63,7 +64,6 @@ _LOOP: Final = (
     "take it out of --pod, the pods file or the DNS name, or DELETE it on the admin port."
 )
 _ONE_MODEL: Final = MODELS + "/"
-_LONGEST_ID: Final = 256  # characters of a request's id that are kept
 _MOST_AT_ONCE: Final = 4096  # characters: encoding them takes a millisecond
 
 
@@ -332,7 +332,7 @@ class Intake:
 
     def _identity(self, headers: Mapping[bytes, bytes]) -> str:
         known = headers.get(b"x-request-id")
-        return known[:_LONGEST_ID].decode("latin-1") if known else f"r{next(self._numbers)}"
+        return known[:LONGEST_ID].decode("latin-1") if known else f"r{next(self._numbers)}"
 
 
 def _is_preflight(head: Head) -> bool:

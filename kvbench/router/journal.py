@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+LONGEST_ID: Final = 256
+"""Characters of a request's id that are kept."""
+
 _MOST_KEPT: Final = 1000
 _NOTHING_YET: Final = Outcome()
 

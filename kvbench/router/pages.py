@@ -19,18 +19,20 @@ import asyncio
 import re
 from http import HTTPStatus
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, unquote_to_bytes
 
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from kvbench.router.answers import answer_json, refuse, worded
 from kvbench.router.fetch import Answer, fetch
+from kvbench.router.journal import LONGEST_ID
 from kvbench.router.paths import RESET
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kvbench.http.server import Exchange
+    from kvbench.records.decisions import Entry
     from kvbench.router.fleet import Fleet
 
 _PAGES = frozenset({"health", "pods", "decisions", "metrics"})
@@ -84,7 +86,7 @@ class Pages:
             case "/decisions":
                 self._decisions(exchange)
             case path if path.startswith("/decisions/"):
-                found = fleet.account.journal.of(path.removeprefix("/decisions/"))
+                found = self._decisions_on(exchange.request.head.target)
                 if found:
                     answer_json(exchange, {"decisions": found})
                 else:
@@ -110,6 +112,19 @@ class Pages:
         since, most = asked["since"], asked["limit"]
         entries = journal.latest(most) if since < 0 else journal.since(since, most)
         answer_json(exchange, {"decisions": entries, "ended": journal.count})
+
+    def _decisions_on(self, target: bytes) -> list[Entry]:
+        """Return the decisions on a request, however its id is written in the target.
+
+        It is kept as it came in its header, a character for each byte; in a target it stands as it
+        is, or percent-encoded: those bytes, or the UTF-8 of those characters.
+        """
+        asked = target.partition(b"?")[0].partition(b"/decisions/")[2]
+        raw = unquote_to_bytes(asked)
+        forms = [raw.decode("latin-1"), raw.decode(errors="replace"), asked.decode("latin-1")]
+        forms += [form.rstrip("/") for form in forms]
+        found = (self._fleet.account.journal.of(form[:LONGEST_ID]) for form in forms)
+        return next(filter(None, found), [])
 
     def pods(self) -> list[dict[str, object]]:
         """Return what is known of each pod."""

@@ -244,7 +244,7 @@ class Client:
         lines = [f"{method} {target} HTTP/1.1", "host: localhost:1", *headers]
         if body:
             lines.append(f"content-length: {len(body)}")
-        self.writer.write("\r\n".join([*lines, "", ""]).encode() + body)
+        self.writer.write("\r\n".join([*lines, "", ""]).encode("latin-1") + body)
 
     async def head(self) -> tuple[int, dict[str, str]]:
         """Read the head of an answer."""

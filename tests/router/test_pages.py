@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from router.fakes import CHAT, House, ask, chat, fine, run
+from router.fakes import CHAT, Client, House, ask, chat, fine, run
 
 
 @pytest.mark.parametrize(
@@ -70,5 +70,38 @@ def test_what_is_no_clients_request_is_not_counted_as_refused():
             assert [sample for family in refusals.collect() for sample in family.samples] == []
             assert (await ask(house.url, "GET", "/nothing")).status == 503
             assert await house.metric("kvbench_router_refusals_total", status="503") == 1
+
+    run(case)
+
+
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        (b"caf\xc3\xa9", "caf%C3%A9"),
+        (b"caf\xc3\xa9", "caf%c3%a9/"),
+        (b"caf\xc3\xa9", "caf%C3%83%C2%A9"),
+        (b"caf\xe9", "caf%C3%A9"),
+        (b"caf\xe9", "caf%E9"),
+        (b"a/b c", "a/b%20c"),
+        (b"a/b", "a%2Fb"),
+        (b"a%20b", "a%20b"),
+        (b"a%20b", "a%2520b"),
+        (b"end/", "end/"),
+        (b"x" * 300, "x" * 300),
+    ],
+)
+def test_a_decision_is_found_however_its_requests_id_is_written(said, asked):
+    """As it is, or percent-encoded: its bytes, or the UTF-8 of what they stand for."""
+
+    async def case():
+        async with House(fine) as house:
+            await ask(
+                house.url, "POST", CHAT, chat("hi"), f"x-request-id: {said.decode('latin-1')}"
+            )
+            client = await Client.to(house.url)
+            for target in (f"/decisions/{asked}", "/decisions/caf%FF"):
+                reply = await client.ask("GET", target)
+                assert reply.status == (404 if "FF" in target else 200)
+            client.close()
 
     run(case)
