@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvbench.policies.prefixes import PrefixSource, RoutedPrefixes
+from kvbench.policies.prefixes import PrefixSource, RoutedPrefixes, sent_by_another
 
 if TYPE_CHECKING:
     import random
 
     from kvbench.policies.decision import Decision, Outcome, RouteRequest
+    from kvbench.policies.pod_state import PodState
 
 
 class ByPrefix:
@@ -40,6 +41,17 @@ class ByPrefix:
     ) -> None:
         """Compare what was believed with what was delivered."""
         self._prefixes.finished(request, decision, outcome)
+
+    def witnessed(
+        self,
+        request: RouteRequest,
+        before: PodState,
+        outcome: Outcome,
+        now: float,  # noqa: ARG002 - every policy is told
+    ) -> None:
+        """Compare what was believed here with what was delivered."""
+        sent = sent_by_another(self._prefixes, request, before.name)
+        self._prefixes.finished(request, sent, outcome)
 
     def forget(self, pod: str) -> None:
         """Drop what was believed of the pod."""

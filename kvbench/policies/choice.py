@@ -64,5 +64,10 @@ class Memoryless:
     ) -> None:
         """Learn nothing."""
 
+    def witnessed(
+        self, request: RouteRequest, before: PodState, outcome: Outcome, now: float
+    ) -> None:
+        """Learn nothing."""
+
     def forget(self, pod: str) -> None:
         """Learn nothing."""

@@ -124,7 +124,7 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         ttft_s: Seconds from sending it to its first token; None where that cannot be told: it
-            failed, or was answered in one piece.
+            failed, or was answered in one piece with more tokens than one.
         prompt_tokens: As the pod counted them; None if it did not say.
         cached_tokens: Of those, found in the pod's cache; None if it did not say.
         served: Whether it was answered well and in full, so far as the one who says it can tell.
@@ -170,6 +170,15 @@ class Policy(Protocol):
         self, request: RouteRequest, decision: Decision, outcome: Outcome, now: float
     ) -> None:
         """Learn what became of `request`, which was sent where `decision` said."""
+        ...
+
+    def witnessed(
+        self, request: RouteRequest, before: PodState, outcome: Outcome, now: float
+    ) -> None:
+        """Learn what became of `request`, which another policy sent to a pod.
+
+        `before` is the pod as that policy saw it.
+        """
         ...
 
     def forget(self, pod: str) -> None:

@@ -215,6 +215,10 @@ class IndexedPrefixes:
         else:  # it has ended; what it got says nothing of an estimate
             self._estimate.finished(request, decision, _UNTOLD)
 
+    def believed(self, request: RouteRequest) -> int:
+        """Return what the estimate believed, which learns only where there was nothing better."""
+        return self._estimate.believed(_coarse(request) if request.hash_tokens else request)
+
     def forget(self, pod: str) -> None:
         """Drop what was believed of `pod`."""
         self._promises.pop(pod, None)

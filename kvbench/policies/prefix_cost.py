@@ -54,7 +54,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from kvbench.policies.decision import Candidate, Decision
-from kvbench.policies.prefixes import PrefixSource, RoutedPrefixes
+from kvbench.policies.prefixes import PrefixSource, RoutedPrefixes, sent_by_another
 from kvbench.policies.rates import Rates
 from kvbench.policies.rent import Rents
 
@@ -73,6 +73,7 @@ _HORIZON: Final = 2.0**17  # tokens per pod that "of late" is: about what a cach
 _WARM_S: Final = 30.0
 _COLDEST: Final = 0.1  # a new pod's age, as a share of that, is at least this
 _LARGE: Final = 1e9
+_OTHERS: Final = 4096  # most requests whose end is waited for
 
 
 class _Table(msgspec.Struct):
@@ -151,6 +152,8 @@ class PrefixCost:
         self._prefixes = prefixes or RoutedPrefixes()
         self._turnover = _Turnover()
         self._rents = Rents()
+        # What others have chosen: uncached tokens, and at which turn.
+        self._others: dict[str, tuple[int, float]] = {}
         self.rates = rates or Rates()
 
     def choose(self, request: RouteRequest, pods: Sequence[PodState], now: float) -> Decision:
@@ -221,8 +224,15 @@ class PrefixCost:
 
     def placed(self, request: RouteRequest, pod: str, now: float) -> None:
         """Take the prompt for present there."""
+        if not self._turnover.placed(request, pod):  # another policy has chosen
+            hit = self._prefixes.matched_tokens(request, [pod], now)[0]
+            uncached = request.prompt_tokens - hit
+            turns = self._turnover.chosen(request, pod, uncached)
+            self._turnover.placed(request, pod)
+            self._others[request.id] = uncached, turns
+            if len(self._others) > _OTHERS:  # the end of some is never told
+                del self._others[next(iter(self._others))]
         self._prefixes.placed(request, pod, now)
-        self._turnover.placed(request, pod)
 
     def finished(
         self, request: RouteRequest, decision: Decision, outcome: Outcome, now: float
@@ -241,6 +251,23 @@ class PrefixCost:
         terms = decision.chosen.terms
         own = max(prompt - cached, 0)
         self.rates.observe(terms["waiting_tokens"] + own, terms["in_flight"], outcome.ttft_s)
+
+    def witnessed(
+        self, request: RouteRequest, before: PodState, outcome: Outcome, now: float
+    ) -> None:
+        """Learn the same from what another policy has chosen."""
+        sent = sent_by_another(self._prefixes, request, before.name)
+        self._prefixes.finished(request, sent, outcome)
+        uncached, turns = self._others.pop(request.id, (0, 0.0))
+        if outcome.in_vain:
+            self._turnover.take_back(before.name, uncached, turns)
+        if outcome.ttft_s is None:
+            return
+        cached = outcome.cached_tokens
+        cached = sent.matched_tokens if cached is None else cached
+        prompt = request.prompt_tokens if outcome.prompt_tokens is None else outcome.prompt_tokens
+        waiting = before.in_flight_prefill_tokens + max(prompt - cached, 0)
+        self.rates.observe(waiting, before.in_flight, outcome.ttft_s)
 
     def forget(self, pod: str) -> None:
         """Drop what was believed of the pod."""
@@ -329,14 +356,14 @@ class _Turnover:
         self._latest = (request.id, pod, uncached)
         return self.turns + self._turned(uncached)
 
-    def placed(self, request: RouteRequest, pod: str) -> None:
-        """Count the tokens that a pod has to compute; all of them, where somebody else decided."""
+    def placed(self, request: RouteRequest, pod: str) -> bool:
+        """Count the tokens that a pod has to compute; return whether it is known how many."""
         sent = self._sent
         if pod not in sent:  # nobody has asked yet which pods there are
-            return
+            return True
         identity, chosen, uncached = self._latest
         if identity != request.id or chosen != pod:
-            uncached = request.prompt_tokens
+            return False
         turned = self._turned(uncached)
         self.turns += turned
         self._unit *= math.exp(turned)
@@ -344,6 +371,7 @@ class _Turnover:
         if self._unit > _LARGE:
             self._sent = {name: one / self._unit for name, one in sent.items()}
             self._unit = 1.0
+        return True
 
     def take_back(self, pod: str, uncached: int, turns: float) -> None:
         """Count no more what a pod was sent at so many turns, and has not computed."""

@@ -36,12 +36,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from kvbench.policies.decision import Decision
 from kvbench.policies.held import Held
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from kvbench.policies.decision import Decision, Outcome, RouteRequest
+    from kvbench.policies.decision import Outcome, RouteRequest
 
 _UNDER_WAY: Final = 4096  # most requests whose end is waited for
 _RUNS: Final = 128  # if there are more, distances are of every second prompt, or every third, ...
@@ -60,6 +61,10 @@ class PrefixSource(Protocol):
 
     def finished(self, request: RouteRequest, decision: Decision, outcome: Outcome) -> None:
         """Learn how many tokens the pod had where `decision` believed `matched_tokens`."""
+        ...
+
+    def believed(self, request: RouteRequest) -> int:
+        """Return the tokens of a request under way that were believed where it was sent."""
         ...
 
     def forget(self, pod: str) -> None:
@@ -150,6 +155,12 @@ class RoutedPrefixes:
         elif distance > 0.9 * held.capacity:
             held.bound(min(held.capacity + held.capacity // 256 + 1, self._capacity))
 
+    def believed(self, request: RouteRequest) -> int:
+        """Return the tokens of a request under way that were believed where it was sent."""
+        placement = self._under_way.get(request.id)
+        known = 0 if placement is None else placement.known * request.block_tokens
+        return min(known, max(request.prompt_tokens - 1, 0))
+
     def _leave(self, identity: str) -> _Placement | None:
         """Take leave of a request that was under way, if it was."""
         placement = self._under_way.pop(identity, None)
@@ -164,6 +175,11 @@ class RoutedPrefixes:
     def size(self) -> int:
         """Return how many blocks are remembered, over all pods."""
         return sum(pod.held.size for pod in self._pods.values())
+
+
+def sent_by_another(prefixes: PrefixSource, request: RouteRequest, pod: str) -> Decision:
+    """Return as a decision that a request was sent to a pod, and what was believed there."""
+    return Decision(pod, "", "only", prefixes.believed(request), ())
 
 
 class _Part(NamedTuple):

@@ -169,17 +169,18 @@ class Account:
 
     def finished(
         self, request: RouteRequest, decision: Decision, outcome: Outcome, now: float
-    ) -> None:
-        """Take note of what became of a request."""
+    ) -> Record | None:
+        """Take note of what became of a request; return what is kept of the decision on it."""
         if self._shadows:
             self._count_shadows(request, now, served=outcome.served)
         record = self._open.pop(id(decision), None)
         if record is None:
-            return
+            return None
         record.outcome = outcome
         if outcome.cached_tokens is not None and outcome.prompt_tokens is not None:
             self._compare(request, decision, outcome, record)
         self.journal.complete(record)
+        return record
 
     def forget(self, pod: str) -> None:
         """Take note that a pod has lost its cache."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kvbench.policies.decision import RouteRequest
+from kvbench.policies.pod_state import PodState
 from kvbench.policies.table import ON_INDEX, make_policy
 from kvbench.router.account import Account
 from kvbench.router.chats import KnownChats
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from kvbench.http.address import Address
     from kvbench.policies.decision import Decision, Outcome, Policy
     from kvbench.policies.indexed import Index
-    from kvbench.policies.pod_state import PodState
     from kvbench.router.books import Books
     from kvbench.router.forward import Forwarding, Limits
     from kvbench.router.membership import Lease, Membership, Pod
@@ -37,10 +37,11 @@ if TYPE_CHECKING:
 class Policies:
     """The policies in use: the router's own, and those that requests have asked for.
 
-    All learn of every placement, whoever decided it: the blocks are there.
+    All learn of every placement and of what came of it, whoever decided: the blocks are there.
 
     Attributes:
         default: The router's own.
+        several: Whether requests have asked for others.
         balance: For what is no prompt.
         sizes: Tokens that the pods' caches hold, of those that have said so.
 
@@ -54,6 +55,7 @@ class Policies:
         self.sizes: dict[str, int] = {}
         self._policies = {default: make_policy(default, seed, index, self.sizes)}
         self.default = self._policies[default]
+        self.several = False
         self.balance = make_policy("least_load", seed)
 
     def named(self, name: str) -> Policy:
@@ -64,12 +66,21 @@ class Policies:
         """
         if name not in self._policies:
             self._policies[name] = make_policy(name, self._seed, self._index, self.sizes)
+            self.several = True
         return self._policies[name]
 
     def placed(self, request: RouteRequest, pod: str, now: float) -> None:
         """Tell all where a request went."""
         for policy in self._policies.values():
             policy.placed(request, pod, now)
+
+    def witnessed(
+        self, policy: Policy, request: RouteRequest, before: PodState, outcome: Outcome, now: float
+    ) -> None:
+        """Tell all but the policy that chose what became of a request."""
+        for other in self._policies.values():
+            if other is not policy:
+                other.witnessed(request, before, outcome, now)
 
     def forget(self, pod: str) -> None:
         """Tell all that a pod holds nothing."""
@@ -271,7 +282,10 @@ class Fleet:
         now = self.now()
         believed = _believed(decision) if request.hash_tokens else decision
         policy.finished(request, believed, outcome, now)
-        self.account.finished(request, decision, outcome, now)
+        record = self.account.finished(request, decision, outcome, now)
+        if self.policies.several and record is not None:
+            before = PodState(decision.pod, record.in_flight, record.waiting_tokens)
+            self.policies.witnessed(policy, request, before, outcome, now)
 
     def forget(self, pod: str) -> None:
         """Take note that a pod has lost its cache."""

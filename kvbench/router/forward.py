@@ -24,7 +24,7 @@ Rules:
   one that reads nothing for as long as a pod may pause is cut, or its place would be held for ever.
 - The body of a request is kept until its answer begins, for another attempt, and no longer.
 - An answer in one piece does not show its first token: the prefill is taken to be done when it was
-  expected to be.
+  expected to be. How long it took is known afterwards if it turns out to have been one token.
 """
 
 from __future__ import annotations
@@ -468,9 +468,12 @@ class Forwarding:
             return Outcome(end="answered", status=status)
         fleet, name, ttft = self._fleet, self._decision.pod, None
         meters = fleet.meters
-        if prompt.stream and self._first_piece is not None:
-            ttft = self._first_piece - self._sent
-            meters.ttft.observe(name, value=ttft)
+        if self._first_piece is not None:
+            if prompt.stream:
+                ttft = self._first_piece - self._sent
+                meters.ttft.observe(name, value=ttft)
+            elif usage is not None and usage.brief():
+                ttft = self._first_piece - self._sent
         tokens, cached = (None, None) if usage is None else usage.tokens()
         if tokens is not None and not prompt.counted:
             fleet.bytes_per_token.learn(prompt.model, prompt.size, tokens)

@@ -23,6 +23,7 @@ _KEPT: Final = len(_KEY)
 _WINDOW: Final = 1024
 _PROMPT: Final = re.compile(rb'"(?:prompt|input)_tokens"\s*:\s*(\d{1,12})\b')
 _CACHED: Final = re.compile(rb'"(?:cached|cache_read_input)_tokens"\s*:\s*(\d{1,12})\b')
+_BRIEF: Final = re.compile(rb'"(?:completion|output)_tokens"\s*:\s*[01]\b')
 _BESIDE: Final = re.compile(rb'"cache_(?:read|creation)_input_tokens"\s*:\s*(\d{1,12})\b')
 
 
@@ -44,6 +45,10 @@ class UsageFinder:
             return
         self._found = key + rest[: _WINDOW - _KEPT]
         self._tail = self._found if len(self._found) < _WINDOW else window[-_KEPT:]
+
+    def brief(self) -> bool:
+        """Return whether it said that one token was generated, or none."""
+        return _BRIEF.search(self._found) is not None
 
     def tokens(self) -> tuple[int | None, int | None]:
         """Return the prompt's tokens, and how many of them were cached, as far as it said."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import get_args
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -81,6 +82,39 @@ def test_a_policy_chooses_an_offered_pod_for_a_known_reason_whatever_it_lived_th
         policy.finished(request, decision, outcome, float(now))
         if lost:
             policy.forget(decision.pod)
+
+
+refusals = st.builds(Outcome, end=st.just("answered"), status=st.just(400))
+
+
+@pytest.mark.parametrize(
+    "name", ["cache_aware", "prefix_estimate", "prefix_precise", "prefix_cost"]
+)
+@settings(max_examples=30)
+@given(history=st.lists(st.tuples(requests, fleets, outcomes | refusals), min_size=1, max_size=12))
+def test_what_another_policy_chose_teaches_as_much_as_an_own_choice(name, history):
+    """What pods hold, how fast they work, what they were sent: but for who pays rent."""
+    chooses, witness = make_policy(name, seed=1), make_policy(name, seed=1)
+    everywhere = [PodState(pod) for pod in "abcdef"]
+    for policy in (chooses, witness):
+        policy.choose(cold(0), everywhere, 0.0)
+    for now, (asked, pods, outcome) in enumerate(history):
+        request = msgspec.structs.replace(asked, id=str(now))
+        decision = chooses.choose(request, pods, float(now))
+        before = next(pod for pod in pods if pod.name == decision.pod)
+        for policy in (chooses, witness):
+            policy.placed(request, decision.pod, float(now))
+        chooses.finished(request, decision, outcome, now + 0.5)
+        witness.witnessed(request, before, outcome, now + 0.5)
+
+    for request, *_ in history:
+        mine, others = (
+            policy.choose(request, everywhere, 100.0).candidates for policy in (chooses, witness)
+        )
+        for one, other in zip(mine, others, strict=True):
+            assert (one.pod, one.matched_tokens) == (other.pod, other.matched_tokens)
+            for term in ("prefill_s", "beside_s", "weight"):
+                assert one.terms.get(term, 0.0) == pytest.approx(other.terms.get(term, 0.0))
 
 
 @every_policy

@@ -96,3 +96,25 @@ def test_little_is_kept_of_a_long_body():
     finder.feed(b'"usage":' + b"y" * 10**6)
 
     assert len(finder._found) + len(finder._tail) < 2000
+
+
+@pytest.mark.parametrize(
+    ("body", "brief"),
+    [
+        (b'{"usage":{"prompt_tokens":7,"total_tokens":8,"completion_tokens":1}}', True),
+        (b'{"usage":{"prompt_tokens":7,"total_tokens":7,"completion_tokens":0}}', True),
+        (b'{"usage":{"input_tokens":7,"output_tokens": 1,"cache_read_input_tokens":0}}', True),
+        (b'{"usage":{"input_tokens":7,"output_tokens":1,"output_tokens_details":{"x":5}}}', True),
+        (b'{"usage":{"prompt_tokens":7,"total_tokens":17,"completion_tokens":10}}', False),
+        (b'{"usage":{"output_tokens":12,"output_tokens_details":{"reasoning_tokens":0}}}', False),
+        (b'{"usage":{"prompt_tokens":1}}', False),
+        (b'{"usage":null}', False),
+        (b"", False),
+    ],
+)
+def test_an_answer_of_one_token_says_so(body, brief):
+    """Or of none; unknown is not zero."""
+    finder = UsageFinder()
+    finder.feed(body)
+
+    assert finder.brief() == brief
