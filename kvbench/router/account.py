@@ -177,8 +177,9 @@ class Account:
         if record is None:
             return None
         record.outcome = outcome
-        if outcome.cached_tokens is not None and outcome.prompt_tokens is not None:
-            self._compare(request, decision, outcome, record)
+        prompt, cached = outcome.prompt_tokens, outcome.cached_tokens
+        if prompt is not None and cached is not None:
+            self._compare(request, record, prompt, cached)
         self.journal.complete(record)
         return record
 
@@ -225,13 +226,9 @@ class Account:
                 self._meters.shadow_cached_tokens.add(*labels, by=expected.cached_tokens)
                 self._meters.shadow_ttft.observe(*labels, value=expected.ttft_s)
 
-    def _compare(
-        self, request: RouteRequest, decision: Decision, outcome: Outcome, record: Record
-    ) -> None:
+    def _compare(self, request: RouteRequest, record: Record, prompt: int, cached: int) -> None:
         """Compare what was predicted with what was delivered, and learn."""
-        prompt, cached = outcome.prompt_tokens, outcome.cached_tokens
-        assert prompt is not None
-        assert cached is not None
+        decision, ttft = record.decision, record.outcome.ttft_s
         difference = cached - decision.matched_tokens
         cause = record.cause = self._cause(request, record) if difference else "none"
         self._meters.predictions.add(cause)
@@ -242,9 +239,9 @@ class Account:
             self._ledger.correct(decision.pod, request.hashes, cached // request.hash_tokens)
         if request.hash_tokens:
             self._count(request, prompt)
-        if outcome.ttft_s is not None and (self._shadows or self._ledger.streams):
+        if ttft is not None and (self._shadows or self._ledger.streams):
             own = max(prompt - cached, 0)
-            self.rates.observe(record.waiting_tokens + own, record.in_flight, outcome.ttft_s)
+            self.rates.observe(record.waiting_tokens + own, record.in_flight, ttft)
 
     def _cause(self, request: RouteRequest, record: Record) -> Cause:
         """Return why what was delivered is not what was predicted."""

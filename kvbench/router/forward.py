@@ -23,6 +23,8 @@ Rules:
 - Bytes pass through as they come. A client that reads too slowly stops the reading from the pod;
   one that reads nothing for as long as a pod may pause is cut, or its place would be held for ever.
 - The body of a request is kept until its answer begins, for another attempt, and no longer.
+- The first token is the first of an answer that is more than a comment, or than that a response
+  has begun, which servers say before they compute it.
 - An answer in one piece does not show its first token: the prefill is taken to be done when it was
   expected to be. How long it took is known afterwards if it turns out to have been one token.
 """
@@ -41,7 +43,7 @@ from kvbench.policies.decision import Outcome
 from kvbench.router.answers import refuse
 from kvbench.router.heads import length_line, response_head, stay
 from kvbench.router.membership import Lease
-from kvbench.router.responses import RESPONSES
+from kvbench.router.responses import RESPONSES, Preamble
 from kvbench.router.upstream import in_words
 from kvbench.router.usage import UsageFinder
 
@@ -65,6 +67,7 @@ _ELSEWHERE: Final = frozenset({
     HTTPStatus.TOO_MANY_REQUESTS.value, HTTPStatus.SERVICE_UNAVAILABLE.value, _LOOP,
 })  # fmt: skip
 _NEVER: Final = math.inf
+_COMMENT: Final = ord(":")  # in a stream: to keep the connection alive
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +95,9 @@ class Forwarding:
 
     __slots__ = (
         "_among", "_arrived", "_connecting", "_dechunk", "_decision", "_doubted", "_exchange",
-        "_first_piece", "_fleet", "_keep_alive", "_lease", "_looped", "_pod", "_policy", "_prompt",
-        "_request", "_sent", "_slow", "_spent", "_status", "_tried", "_troubles", "_unsent",
-        "_upstream", "_usage", "deadline", "on_end",
+        "_first_piece", "_fleet", "_keep_alive", "_lease", "_looped", "_pod", "_policy",
+        "_preamble", "_prompt", "_request", "_sent", "_slow", "_spent", "_status", "_tried",
+        "_troubles", "_unsent", "_upstream", "_usage", "deadline", "on_end",
     )  # fmt: skip
 
     def __init__(
@@ -124,7 +127,13 @@ class Forwarding:
         self._lease: Lease | None = None
         self._upstream: Upstream | None = None
         self._connecting: asyncio.Task[None] | None = None
-        self._usage = UsageFinder() if prompt is not None and prompt.tells else None
+        self._usage: UsageFinder | None = None
+        self._preamble: Preamble | None = None
+        if prompt is not None:
+            if prompt.tells:
+                self._usage = UsageFinder()
+            if exchange.request.head.path == RESPONSES:
+                self._preamble = Preamble(stream=prompt.stream)
         self._arrived, self._sent = arrived, 0.0
         self._first_piece: float | None = None
         self._status = 0
@@ -284,10 +293,12 @@ class Forwarding:
         """Pass a piece of the body on; look at it in passing."""
         fleet, usage = self._fleet, self._usage
         now = fleet.now()
-        if pieces and self._first_piece is None:
+        if (
+            pieces
+            and self._first_piece is None
+            and ((self._preamble is None and pieces[0][0] != _COMMENT) or self._answers(pieces))
+        ):
             self._first_piece = now
-            if self._exchange.request.head.path == RESPONSES:
-                fleet.responses.read(pieces[0], self._decision.pod)
             if self._lease is not None:
                 self._lease.first_token()
         if self.deadline != _NEVER:
@@ -301,6 +312,13 @@ class Forwarding:
             raw, self._unsent = self._unsent + raw, b""
         if raw:
             self._exchange.raw_write(raw)
+
+    def _answers(self, pieces: tuple[bytes, ...]) -> bool:
+        """Return whether what an answer begins with has its first token."""
+        self._preamble = self._preamble or Preamble(stream=True)
+        if self._exchange.request.head.path == RESPONSES:
+            self._fleet.responses.read(pieces[0], self._decision.pod)
+        return self._preamble.over(pieces)
 
     def completed(self) -> None:
         """End the answer and learn from it."""
@@ -468,12 +486,12 @@ class Forwarding:
             return Outcome(end="answered", status=status)
         fleet, name, ttft = self._fleet, self._decision.pod, None
         meters = fleet.meters
-        if self._first_piece is not None:
-            if prompt.stream:
+        if prompt.stream:
+            if self._first_piece is not None:
                 ttft = self._first_piece - self._sent
                 meters.ttft.observe(name, value=ttft)
-            elif usage is not None and usage.brief():
-                ttft = self._first_piece - self._sent
+        elif usage is not None and usage.brief() and self._first_piece is not None:
+            ttft = self._first_piece - self._sent
         tokens, cached = (None, None) if usage is None else usage.tokens()
         if tokens is not None and not prompt.counted:
             fleet.bytes_per_token.learn(prompt.model, prompt.size, tokens)

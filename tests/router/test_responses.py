@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
-import pytest
+from itertools import pairwise
 
-from kvbench.router.responses import Responses, asked_for
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from router.fakes import CHAT, Client, House, chat, chunk, run, until
+
+from kvbench.router.responses import RESPONSES, Preamble, Responses, asked_for
+
+BEGUN = (
+    b": hello\n\n"
+    b"event: response.created\n"
+    b'data: {"response":{"id":"resp_1","instructions":"event: response.x\\n"},"type":"x"}\n\n'
+    b"event: response.in_progress\r\n"
+    b'data: {"response":{"id":"resp_1"},"type":"response.in_progress"}\r\n\r\n'
+)
+DELTA = b'event: response.output_text.delta\ndata: {"delta":"a"}\n\n'
 
 
 @pytest.mark.parametrize(
@@ -56,3 +70,66 @@ def test_the_last_so_many_are_remembered():
 def test_a_path_is_about_the_response_that_it_names(path, response):
     """And about none elsewhere."""
     assert asked_for(path) == response
+
+
+@given(st.lists(st.integers(0, len(BEGUN)), max_size=8))
+def test_that_a_response_has_begun_is_no_answer_however_it_is_cut(cuts):
+    """The first event of another kind is."""
+    edges = sorted({0, *cuts, len(BEGUN)})
+    preamble = Preamble(stream=True)
+
+    for start, end in pairwise(edges):
+        assert not preamble.over((BEGUN[start:end],))
+    assert preamble.over((DELTA[:5], DELTA[5:]))
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        BEGUN + DELTA,
+        DELTA,
+        b"event: response.failed\ndata: {}\n\n",
+        b'data: {"choices":[]}\n\n',
+        b": x\ndata: 1\n\n",
+    ],
+)
+def test_an_answer_is_more_than_that_it_has_begun(piece):
+    """In one piece or in several, of whatever kind."""
+    assert Preamble(stream=True).over((piece,))
+
+
+def test_an_answer_in_one_piece_has_no_preamble():
+    """What it begins with is the answer."""
+    assert Preamble(stream=False).over((b'{"id":"resp_1"',))
+
+
+@pytest.mark.parametrize(
+    ("path", "before", "first"),
+    [
+        (RESPONSES, BEGUN, DELTA),
+        (CHAT, b": still there\n\n", b'data: {"choices":[]}\n\n'),
+        ("/v1/messages", b": still there\n\n", b"event: message_start\ndata: {}\n\n"),
+    ],
+)
+def test_a_prompt_is_computed_when_its_first_token_comes_and_not_before(path, before, first):
+    """Else its pod would look idle, and as if it computed prompts in no time."""
+
+    async def case():
+        async def streams(call):
+            await call.begin_stream(before)
+            await call.gone()
+
+        async with House(streams, policy="prefix_cost") as house:
+            client = await Client.to(house.url)
+            client.send("POST", path, chat("hello " * 400, stream=True))
+            await client.head()
+            await client.chunk()
+            (load,) = house.in_flight()
+            assert load[1] > 300
+            await house.pods[0].calls[0].send(chunk(first))
+            await client.chunk()
+            assert house.in_flight() == [(1, 0)]
+            client.vanish()
+            await until(lambda: house.in_flight() == [(0, 0)])
+
+    run(case)
