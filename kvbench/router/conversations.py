@@ -25,6 +25,7 @@ from kvbench.text.conversation import (
     KnownTools,
     Message,
     Part,
+    Spoken,
     Tool,
     ToolCall,
     read_tools,
@@ -43,7 +44,7 @@ class Conversation:
     """What a template is handed.
 
     Attributes:
-        messages: What was said.
+        said: What was said.
         tools: What may be called; None is nothing.
         certain: Whether the tools are there for certain: where none may be called, a server may
             have been told to leave them out.
@@ -51,21 +52,26 @@ class Conversation:
         answered: Whether the prompt ends where an answer begins.
     """
 
-    messages: Sequence[Message]
+    said: Sequence[Spoken]
     tools: Sequence[Kept] | None = None
     certain: bool = True
     arguments: Mapping[str, object] = field(default_factory=dict)
     answered: bool = True
 
     @property
+    def messages(self) -> list[Message]:
+        """All messages."""
+        return [message for some in self.said for message in some.messages]
+
+    @property
     def plain(self) -> bool:
         """Whether it is roles and contents, and nothing more."""
-        return not (self.tools or self.arguments) and all(one.plain for one in self.messages)
+        return not (self.tools or self.arguments) and all(some.plain for some in self.said)
 
     @property
     def sound(self) -> bool:
         """Whether a server takes its messages, as far as they are known to be taken."""
-        return bool(self.messages) and all(message.sound for message in self.messages)
+        return any(some.messages for some in self.said) and all(some.sound for some in self.said)
 
 
 class _Transfer(msgspec.Struct):
@@ -114,13 +120,28 @@ class Chat(Body, kw_only=True):
         """How many messages there are."""
         return len(self.messages)
 
-    def conversation(self, tokenizer: Tokenizer) -> Conversation | None:  # noqa: ARG002 - as others'
-        """Return the conversation; None if it is not known what a server makes of it."""
+    def unmark(self, mark: str) -> bool:
+        """Take away its first message; return whether that says `mark`."""
+        return bool(self.messages) and self.messages.pop(0).content == mark
+
+    def spoken(self) -> Spoken | None:
+        """Return what its messages are, whatever stands around them; None: that decides."""
+        return Spoken(self.messages)
+
+    def conversation(
+        self,
+        tokenizer: Tokenizer,  # noqa: ARG002 - as others'
+        before: Sequence[Spoken] = (),
+    ) -> Conversation | None:
+        """Return the conversation; None if it is not known what a server makes of it.
+
+        Its own messages come after what was said `before`.
+        """
         tools = _tools.seen(self.tools)
         if tools == []:
             return None
         return Conversation(
-            self.messages,
+            [*before, Spoken(self.messages)],
             tools,
             tools is None or self.tool_choice != "none",
             arguments_of(self.chat_template_kwargs, self.reasoning_effort),
@@ -180,8 +201,29 @@ class Messages(Body, kw_only=True):
         """How many messages there are, at least."""
         return len(self.messages)
 
-    def conversation(self, tokenizer: Tokenizer) -> Conversation | None:
+    def unmark(self, mark: str) -> bool:
+        """Take away its first message; return whether that says `mark`."""
+        return bool(self.messages) and self.messages.pop(0).content == mark
+
+    def spoken(self) -> Spoken | None:
+        """Return what its messages become, whatever stands around them; None: that decides.
+
+        So it does of what the system says.
+        """
+        said = list[Message]()
+        for turn in self.messages:
+            some = list(_turn(turn))
+            if turn.role == "system" or None in some:
+                return None
+            said += filter(None, some)
+        return Spoken(said)
+
+    def conversation(
+        self, tokenizer: Tokenizer, before: Sequence[Spoken] = ()
+    ) -> Conversation | None:
         """Return the conversation; None if it is not known what a server makes of it.
+
+        Its own messages, but for what the system says apart, come after what was said `before`.
 
         Of a client that wants no thoughts, it is the server's settings that say how little effort
         the template is told to make.
@@ -193,27 +235,30 @@ class Messages(Body, kw_only=True):
                 return None
         elif self.output_config is not None:
             effort = self.output_config.effort
+        first = tokenizer.system_first
         said = list[Message]()
-        for message in self._said(first=tokenizer.system_first):
+        for message in self._said(first=first):
             if message is None:
                 return None
             said.append(message)
         callable_ = self.tool_choice is None or self.tool_choice.type != "none"
         arguments = arguments_of(self.chat_template_kwargs, effort)
-        return Conversation(said, tools, not tools or callable_, arguments)
+        spoken = [Spoken(self._lead(first=first)), *before, Spoken(said)]
+        return Conversation(spoken, tools, not tools or callable_, arguments)
 
-    def _said(self, *, first: bool) -> Iterator[Message | None]:
-        """Yield the messages; None for what is not known.
+    def _lead(self, *, first: bool) -> list[Message]:
+        """Return what the system says before all else.
 
         Args:
-            first: Whether all that the system says goes into its first message.
+            first: Whether all that it says goes there.
         """
         system = [self.system] if isinstance(self.system, str) else _texts(self.system or [])
-        inline = [turn for turn in self.messages if turn.role == "system"]
         if first:
-            system += [_inline(turn) for turn in inline]
-        if any(system):
-            yield Message("system", "".join(system))
+            system += [_inline(turn) for turn in self.messages if turn.role == "system"]
+        return [Message("system", "".join(system))] if any(system) else []
+
+    def _said(self, *, first: bool) -> Iterator[Message | None]:
+        """Yield the messages behind that; None for what is not known."""
         for turn in self.messages:
             if turn.role != "system":
                 yield from _turn(turn)

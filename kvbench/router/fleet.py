@@ -14,7 +14,7 @@ from kvbench.policies.pod_state import PodState
 from kvbench.policies.table import ON_INDEX, make_policy
 from kvbench.router.account import Account
 from kvbench.router.chats import KnownChats
-from kvbench.router.keys import PIECE_TOKENS, BytesPerToken, check_text, crowded
+from kvbench.router.keys import PIECE_TOKENS, BytesPerToken, crowded
 from kvbench.router.meters import Meters
 from kvbench.router.models import Models, UnknownModelError
 from kvbench.router.others import Others
@@ -209,7 +209,6 @@ class Fleet:
         parsed = self.tokens.parse(path, body)
         if parsed is None or not self._block_size(parsed.model):
             return None
-        check_text(body)  # what nobody here reads of it too; who reads the others checks them
         between = self.now()
         reading = self.tokens.lay_out(parsed)
         self.meters.stages.observe("parse", value=between - began)
@@ -313,7 +312,7 @@ class Fleet:
         now = self.now()
         self.settle(now)
         self._see_off()
-        for forwarding in [one for one in self.under_way if one.deadline < now]:
+        for forwarding in [one for one in self.under_way if one.overdue(now)]:
             forwarding.too_late()
         for pool in self.pools.values():
             pool.sweep()

@@ -25,6 +25,7 @@ from kvbench.text.conversation import (
     Message,
     Part,
     PlainCall,
+    Spoken,
     Tool,
 )
 
@@ -133,8 +134,43 @@ class Responses(Body, kw_only=True):
         """How many items there are."""
         return 1 if isinstance(self.input, str) else len(self.input)
 
-    def conversation(self, tokenizer: Tokenizer) -> Conversation | None:  # noqa: ARG002 - as others'
+    def unmark(self, mark: str) -> bool:
+        """Take away its first item; return whether that says `mark`."""
+        return isinstance(self.input, list) and bool(self.input) and _says(self.input.pop(0), mark)
+
+    def spoken(self) -> Spoken | None:
+        """Return what its items become, whatever stands around them; None: that decides.
+
+        So it does of a turn of the assistant that may go on in the next item.
+
+        Raises:
+            ValueError: It has items of other kinds.
+        """
+        said = self._said()
+        if said is None or (said and said[-1].role == "assistant"):
+            return None
+        return Spoken(said)
+
+    def _said(self) -> list[Message] | None:
+        """Return the messages; None if it is not known what a server makes of them.
+
+        Raises:
+            ValueError: It has items of other kinds.
+        """
+        if isinstance(self.input, str):
+            return [Message("user", self.input)]
+        items = [_read_item(raw) for raw in self.input]
+        known = all(item.known for item in items if isinstance(item, _Easy))
+        return _messages(items) if known else None
+
+    def conversation(
+        self,
+        tokenizer: Tokenizer,  # noqa: ARG002 - as others'
+        before: Sequence[Spoken] = (),
+    ) -> Conversation | None:
         """Return the conversation; None if it is not known what a server makes of it.
+
+        Its own items come after what was said `before`, its instructions before all.
 
         Raises:
             ValueError: It has items or tools of other kinds.
@@ -142,20 +178,23 @@ class Responses(Body, kw_only=True):
         tools: list[Kept] | None = _tools.seen(self.tools)
         if not tools and not (self.tools and msgspec.json.decode(self.tools)):
             tools = None
-        said = [Message("system", self.instructions)] if self.instructions else []
-        if isinstance(self.input, str):
-            said.append(Message("user", self.input))
-        else:
-            items = [_read_item(raw) for raw in self.input]
-            if not all(item.known for item in items if isinstance(item, _Easy)):
-                return None
-            said += _messages(items)
+        said = self._said()
+        if said is None:
+            return None
+        lead = [Message("system", self.instructions)] if self.instructions else []
         effort = None if self.reasoning is None else self.reasoning.effort
         arguments = arguments_of(self.chat_template_kwargs, effort)
-        return Conversation(said, tools, not tools or self.tool_choice != "none", arguments)
+        spoken = [Spoken(lead), *before, Spoken(said)]
+        return Conversation(spoken, tools, not tools or self.tool_choice != "none", arguments)
 
 
 _Item: TypeAlias = _Easy | _Called | _Answered | _Thought
+
+
+def _says(raw: msgspec.Raw, text: str) -> bool:
+    """Return whether an item says that, and nothing more."""
+    item = _read_item(raw)
+    return isinstance(item, _Easy) and item.content == text
 
 
 def _read_item(raw: msgspec.Raw) -> _Item:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -29,13 +29,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from kvbench.router.conversations import Conversation
+    from kvbench.router.talks import Talk
+    from kvbench.text.conversation import Spoken
     from kvbench.text.prefix_store import PrefixStore
     from kvbench.text.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
-
-Talk: TypeAlias = Chat | Messages | Responses
-"""The body of a conversation, in whichever API's form."""
 
 FORMS: Final = {
     "": "everything",
@@ -202,7 +201,7 @@ def _form(said: Conversation) -> str:
     """Return the form of a chat, one of `FORMS`."""
     if not said.plain:
         return "tools"
-    return "" if all(isinstance(message.content, str) for message in said.messages) else "parts"
+    return "" if all(some.whole for some in said.said) else "parts"
 
 
 def _chat_text(model: ModelTokens, said: Conversation) -> str | None:
@@ -238,24 +237,33 @@ def render(
     """
     template = model.tokenizer.template(tools=tools is not None)
     return template.render(
-        handed_over(said.messages, parts=parts, developers=template.knows_developers),
+        handed_over(said.said, parts=parts, developers=template.knows_developers),
         add_generation_prompt=said.answered,
         tools=tools,
         arguments={**model.defaults, **said.arguments} if model.defaults else said.arguments,
     )
 
 
-def laid_out(model: ModelTokens, body: Talk) -> tuple[str, str] | None:
-    """Return the form and the text of a conversation; None: they are not known."""
-    too_long = body.length > _MOST_MESSAGES or len(memoryview(body.tools)) > _MOST_OF_TOOLS
+def laid_out(
+    model: ModelTokens, body: Talk, before: Sequence[Spoken] = ()
+) -> tuple[str, str] | None:
+    """Return the form and the text of a conversation; None: they are not known.
+
+    Args:
+        model: Whose template makes it.
+        body: The request's body, or what of it is not known.
+        before: What is known: it was said before the body's messages.
+    """
+    length = body.length + sum(len(some.messages) for some in before)
+    too_long = length > _MOST_MESSAGES or len(memoryview(body.tools)) > _MOST_OF_TOOLS
     if too_long or not model.by_template:
         return None
-    said = body.conversation(model.tokenizer)
+    said = body.conversation(model.tokenizer, before)
     if said is None or not said.sound:
         return None
-    calls = [call for message in said.messages for call in message.tool_calls or ()]
-    arguments = sum(len(call.function.arguments) for call in calls)
-    if len(said.tools or ()) + len(calls) > _MOST_MESSAGES or arguments > _MOST_OF_TOOLS:
+    calls = sum(some.calls for some in said.said)
+    called = sum(some.called for some in said.said)
+    if len(said.tools or ()) + calls > _MOST_MESSAGES or called > _MOST_OF_TOOLS:
         return None
     as_chat = _form(said)
     form = as_chat if isinstance(body, Chat) else _APART[type(body)]

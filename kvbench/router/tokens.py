@@ -25,24 +25,25 @@ import logging
 from array import array
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import xxhash
 
 from kvbench.errors import InputError
 from kvbench.kvcache.blocks import PromptKeys
-from kvbench.router.conversations import Body, Chat, Messages
-from kvbench.router.inputs import Responses
-from kvbench.router.keys import Prompt
-from kvbench.router.model_tokens import ModelTokens, Talk, laid_out
+from kvbench.router.conversations import Body
+from kvbench.router.keys import BodyError, Prompt, check_text
+from kvbench.router.model_tokens import ModelTokens, laid_out
 from kvbench.router.shapes import ON, Off, Switch
+from kvbench.router.talks import KnownTalks, Talk
 from kvbench.text.prefix_store import PrefixStore, Tokens
 from kvbench.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from kvbench.text.conversation import Spoken
     from kvbench.text.prefix_store import Lookup
 
 logger = logging.getLogger(__name__)
@@ -72,22 +73,29 @@ class _Generation(Body, kw_only=True):
     sampling_params: _Sampling | None = None
 
 
-Parsed: TypeAlias = Talk | _Completion | _Generation
-
-_FORMS: dict[
-    str,
-    msgspec.json.Decoder[Chat]
-    | msgspec.json.Decoder[Messages]
-    | msgspec.json.Decoder[Responses]
-    | msgspec.json.Decoder[_Completion]
-    | msgspec.json.Decoder[_Generation],
-] = {
-    "/v1/chat/completions": msgspec.json.Decoder(Chat),
-    "/v1/messages": msgspec.json.Decoder(Messages),
-    "/v1/responses": msgspec.json.Decoder(Responses),
+_TALKS: Final = {"/v1/chat/completions": 0, "/v1/messages": 1, "/v1/responses": 2}
+_FORMS: Final[dict[str, msgspec.json.Decoder[_Completion] | msgspec.json.Decoder[_Generation]]] = {
     "/v1/completions": msgspec.json.Decoder(_Completion),
     "/inference/v1/generate": msgspec.json.Decoder(_Generation),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """What a body says.
+
+    Attributes:
+        body: The body, or what of it is not known.
+        before: What is known: it was said before the body's messages.
+    """
+
+    body: Talk | _Completion | _Generation
+    before: Sequence[Spoken] = ()
+
+    @property
+    def model(self) -> str:
+        """The model asked for, "" if none is."""
+        return self.body.model
 
 
 class Exact(msgspec.Struct, frozen=True, gc=False):
@@ -170,6 +178,7 @@ class PromptTokens:
     def __init__(self, tokenizer: Path | None = None) -> None:
         self._given = None if tokenizer is None else Tokenizer.load(tokenizer)
         self.models: dict[str, ModelTokens] = {}
+        self._talks = KnownTalks()
         self._without: set[str] = set()
 
     def knows(self, names: Iterable[str]) -> bool:
@@ -203,24 +212,35 @@ class PromptTokens:
         return found
 
     def parse(self, path: str, body: bytes) -> Parsed | None:
-        """Return what a body says; None if its tokens cannot be told for certain."""
-        form = _FORMS.get(path)
-        if form is None or len(body) > _MOST_BYTES:
+        """Return what a body says; None if its tokens cannot be told for certain.
+
+        Raises:
+            BodyError: It says something, and is not UTF-8.
+        """
+        kind, form, done = _TALKS.get(path), _FORMS.get(path), 0
+        if (kind is None and form is None) or len(body) > _MOST_BYTES:
             return None
         try:
-            parsed = form.decode(body)
+            if kind is not None:
+                talk, before, done = self._talks.read(kind, body)
+                parsed = Parsed(talk, before)
+            elif form is not None:
+                parsed = Parsed(form.decode(body))
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
             return None
         known = self._model(parsed.model)
-        return None if known is None or known.trouble is not None else parsed
+        if known is None or known.trouble is not None:
+            return None
+        _check_rest(body, done)
+        return parsed
 
-    def lay_out(self, body: Parsed) -> Reading | None:
+    def lay_out(self, parsed: Parsed) -> Reading | None:
         """Return a prompt laid out; None if the model's template refuses it."""
-        model = self._model(body.model)
+        model = self._model(parsed.model)
         if model is None:
             return None
         try:
-            return _lay_out(model, body)
+            return _lay_out(model, parsed.body, parsed.before)
         except (ValueError, InputError, OverflowError, RecursionError):
             return None
 
@@ -231,7 +251,21 @@ class PromptTokens:
         return self.models.get(name)
 
 
-def _lay_out(model: ModelTokens, body: Parsed) -> Reading | None:
+def _check_rest(body: bytes, done: int) -> None:
+    """Check that a body is text, what nobody here reads of it too, from so many bytes on.
+
+    Raises:
+        BodyError: It is not UTF-8.
+    """
+    try:
+        check_text(body[done:] if done else body)
+    except BodyError:
+        check_text(body)  # which says where in the body
+
+
+def _lay_out(
+    model: ModelTokens, body: Talk | _Completion | _Generation, before: Sequence[Spoken]
+) -> Reading | None:
     """Return a body's prompt laid out."""
     prompt = Prompt(
         model=body.model,
@@ -242,8 +276,8 @@ def _lay_out(model: ModelTokens, body: Parsed) -> Reading | None:
         session=body.session_id or body.prompt_cache_key or body.user or None,
     )
     keys = PromptKeys(body.cache_salt or None, model.lora)
-    if isinstance(body, Chat | Messages | Responses):
-        found = laid_out(model, body)
+    if isinstance(body, Talk):
+        found = laid_out(model, body, before)
         if found is None:
             return None
         form, text = found

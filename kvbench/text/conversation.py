@@ -182,6 +182,49 @@ class Message(msgspec.Struct, forbid_unknown_fields=True, gc=False):
         return found
 
 
+class Spoken:
+    """Messages that follow each other, of which many prompts may have all.
+
+    As a template sees them they are made once, for no template can change what it is handed.
+
+    Attributes:
+        messages: The messages.
+        sound: Whether a server takes all of them.
+        plain: Whether each is a role and a content, and nothing more.
+        whole: Whether each has one text for a content.
+        developers: Whether a developer says something.
+        calls: How many calls there are.
+        called: Characters of their arguments.
+    """
+
+    __slots__ = (
+        "_seen", "called", "calls", "developers", "messages", "plain", "sound", "whole",
+    )  # fmt: skip
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self.messages = messages
+        self.sound = all(message.sound for message in messages)
+        self.plain = all(message.plain for message in messages)
+        self.whole = all(isinstance(message.content, str) for message in messages)
+        self.developers = any(message.role == "developer" for message in messages)
+        calls = [call for message in messages for call in message.tool_calls or ()]
+        self.calls = len(calls)
+        self.called = sum(len(call.function.arguments) for call in calls)
+        self._seen: dict[bool, list[dict[str, object]]] = {}
+
+    def seen(self, *, parts: bool) -> list[dict[str, object]]:
+        """Return them as a template sees them: see `Message.seen`.
+
+        Raises:
+            ValueError: The arguments of a call are such that a server fails, too.
+            RecursionError: They are nested too deeply.
+        """
+        found = self._seen.get(parts)
+        if found is None:
+            found = self._seen[parts] = [one.seen(parts=parts) for one in self.messages]
+        return found
+
+
 class Definition(msgspec.Struct, gc=False):
     """A function that may be called."""
 
@@ -231,12 +274,12 @@ def tools_seen(tools: Sequence[Tool] | None) -> list[Kept] | None:
 
 
 def handed_over(
-    messages: Sequence[Message], *, parts: bool, developers: bool
+    said: Sequence[Spoken], *, parts: bool, developers: bool
 ) -> list[dict[str, object]]:
     """Return messages as a template sees them.
 
     Args:
-        messages: The messages.
+        said: The messages.
         parts: Whether contents are handed over as lists.
         developers: Whether the template knows the role of a developer. If not, a developer is the
             system; and if then the system says something later, all of it goes first, in one.
@@ -245,8 +288,8 @@ def handed_over(
         ValueError: The arguments of a call are such that a server fails, too.
         RecursionError: They are nested too deeply.
     """
-    seen = [message.seen(parts=parts) for message in messages]
-    if not any(message.role == "developer" for message in messages):
+    seen = [one for some in said for one in some.seen(parts=parts)]
+    if not any(some.developers for some in said):
         return seen
     if developers:
         return [{**one, "tools": None} if one["role"] == "developer" else one for one in seen]
@@ -255,7 +298,8 @@ def handed_over(
         return seen
     texts = [
         message.text(keep_empty=parts)
-        for message in messages
+        for some in said
+        for message in some.messages
         if message.role in {"system", "developer"}
     ]
     first: dict[str, object] = {"role": "system", "content": "\n\n".join(filter(None, texts))}

@@ -5,7 +5,15 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from kvbench.text.conversation import KnownTools, Message, Tool, handed_over, read_tools, tools_seen
+from kvbench.text.conversation import (
+    KnownTools,
+    Message,
+    Spoken,
+    Tool,
+    handed_over,
+    read_tools,
+    tools_seen,
+)
 
 
 def seen(message: dict[str, object], *, parts: bool = False) -> list[tuple[str, object]]:
@@ -165,7 +173,7 @@ def test_a_developer_is_the_system_unless_the_template_knows_him(
     """And then all that the system says goes first, in one."""
     names = {"s": "system", "d": "developer", "u": "user"}
     messages = [Message(names[role], str(number)) for number, role in enumerate(roles)]
-    found = handed_over(messages, parts=parts, developers=developers)
+    found = handed_over([Spoken(messages)], parts=parts, developers=developers)
 
     def text(content):
         return content if isinstance(content, str) else "".join(part["text"] for part in content)
