@@ -14,12 +14,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NoReturn
 
 from jinja2 import TemplateError, TemplateSyntaxError
+from jinja2.compiler import CodeGenerator, optimizeconst
 from jinja2.ext import Extension, loopcontrols
 from jinja2.meta import find_undeclared_variables
-from jinja2.nodes import Call, Const, For, Getattr, Macro, Name
+from jinja2.nodes import Call, Const, For, Getattr, Getitem, Macro, Name
 from jinja2.runtime import LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
-from jinja2.utils import Namespace
+from jinja2.utils import Namespace, missing
 
 from kvbench import clock
 from kvbench.errors import InputError
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
+    from jinja2.compiler import Frame
     from jinja2.nodes import Node
     from jinja2.parser import Parser
 
@@ -59,6 +61,40 @@ class Kept(dict[str, object]):
         return self._told[how]
 
 
+class _Generator(CodeGenerator):
+    """Writes a template's code: of a dict `m.role` and `m["role"]` are found without a call.
+
+    Of other things, and of a dict that has none, the sandbox says it, as it would of all.
+    """
+
+    @optimizeconst
+    def visit_Getattr(self, node: Getattr, frame: Frame) -> None:  # noqa: N802 - of the base class
+        """Write an attribute."""
+        name = self.temporary_identifier()
+        if isinstance(node.node, Name) and node.node.name == "loop" and node.attr in _OF_LOOPS:
+            found, is_easy = f"{name}.{node.attr}", "is LoopContext"
+        elif node.attr not in _OF_DICTS:
+            found, is_easy = f"{name}[{node.attr!r}]", f"is dict and {node.attr!r} in {name}"
+        else:
+            super().visit_Getattr(node, frame)
+            return
+        self.write(f"({found} if type({name} := ")
+        self.visit(node.node, frame)
+        self.write(f") {is_easy} else environment.getattr({name}, {node.attr!r}))")
+
+    @optimizeconst
+    def visit_Getitem(self, node: Getitem, frame: Frame) -> None:  # noqa: N802 - of the base class
+        """Write what stands at a key."""
+        key = node.arg.value if isinstance(node.arg, Const) else None
+        if not isinstance(key, str):
+            super().visit_Getitem(node, frame)
+            return
+        name = self.temporary_identifier()
+        self.write(f"({name}[{key!r}] if type({name} := ")
+        self.visit(node.node, frame)
+        self.write(f") is dict and {key!r} in {name} else environment.getitem({name}, {key!r}))")
+
+
 class _Sandbox(ImmutableSandboxedEnvironment):
     """Jinja's sandbox, in which what templates ask for all the time is found at once.
 
@@ -67,6 +103,8 @@ class _Sandbox(ImmutableSandboxedEnvironment):
     is found out anew that it is harmless, as all are but for those that begin with `_` and a text's
     `format`.
     """
+
+    code_generator_class = _Generator
 
     def getattr(self, obj: object, attribute: str) -> object:
         """Return what `obj.attribute` is in a template."""
@@ -78,7 +116,9 @@ class _Sandbox(ImmutableSandboxedEnvironment):
                     return found[attribute]
                 return self.undefined(obj=obj, name=attribute)
         elif kind is Namespace and attribute[0] != "_":
-            return getattr(obj, attribute, None) or super().getattr(obj, attribute)
+            value: object = getattr(obj, attribute, missing)
+            if value is not missing:
+                return value
         elif attribute in _HARMLESS.get(kind, _NONE):
             return getattr(obj, attribute)
         return super().getattr(obj, attribute)
@@ -86,6 +126,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
 
 _NONE: frozenset[str] = frozenset()
 _OF_DICTS = frozenset(dir(dict))
+_OF_LOOPS = frozenset(name for name in dir(LoopContext) if name[0] != "_")
 _HARMLESS: dict[type[object], frozenset[str]] = {
     kind: frozenset(name for name in dir(kind) if name[0] != "_") - {"format", "format_map"}
     for kind in (str, LoopContext)

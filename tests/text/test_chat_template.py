@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
+from jinja2 import UndefinedError
+from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
 
 from kvbench.errors import InputError
 from kvbench.text.chat_template import ChatTemplate, Kept
@@ -157,6 +159,40 @@ def test_what_is_found_at_once_is_what_jinja_finds_and_no_more(source, text):
         return
     with pytest.raises(InputError):
         render(source, tools=[Kept({"name": "f"})])
+
+
+@pytest.mark.parametrize("name", ["role", "items", "x", "first", "index0", "upper", "_told", "n"])
+@pytest.mark.parametrize(
+    "thing",
+    [
+        "messages[0]", "messages[1]", "messages[0].deep", "messages", "messages[0].role", "ns",
+        "loop", "nothing", "messages[0].none", "(messages[0].x or messages[1])", "[loop][0]",
+    ],
+)  # fmt: skip
+def test_an_attribute_or_a_key_is_what_plain_jinja_finds(thing, name):
+    """Whatever it is of, and however it is written; in loops, conditions, macros and filters."""
+    found = (
+        "{% macro tell(m, by=THING.NAME) %}{{ by is defined }}{% endmacro %}"
+        "{% for one in messages if one.role %}"
+        "{{ THING.NAME is defined }}{{ THING['NAME'] is defined }}"
+        "{{ (THING.NAME or '') is string }}"
+        "{{ THING['NAME'] == THING.NAME }}{{ (THING.NAME | string)[:4] }}{{ tell(one) }}"
+        "{% if THING['NAME'] and THING.NAME %}yes{% endif %}{% endfor %}"
+    )
+    source = "{% set ns = namespace(n=0, role=false, x='') %}" + found
+    source = source.replace("THING", thing).replace("NAME", name)
+    deep: dict[str, object] = {"role": "", "items": 7, "n": {}}
+    said = [{"role": "user", "deep": deep, "none": None}, Kept({"role": "x", "index0": 3})]
+    plain = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+    try:
+        expected = plain.from_string(source).render(messages=said)
+    except (UndefinedError, SecurityError):
+        expected = None
+    try:
+        text = ChatTemplate(source, where="t", special_tokens={}).render(said)
+    except InputError:
+        text = None
+    assert text == expected
 
 
 def test_what_many_prompts_have_in_them_is_made_json_once():
