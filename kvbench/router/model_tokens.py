@@ -24,6 +24,7 @@ from kvbench.router.conversations import Chat, Messages
 from kvbench.router.inputs import Responses
 from kvbench.text.agreement import PROBE_CHAT, chat_difference
 from kvbench.text.conversation import handed_over
+from kvbench.text.known_words import KnownWords
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -106,12 +107,20 @@ class ModelTokens:
     by_template: bool = True
     _chains: dict[int, ChainStore] = field(default_factory=dict)
     _around: tuple[list[int], list[int]] | None = None
+    _words: KnownWords | None = None
 
     def chains(self, block_size: int) -> ChainStore:
         """Return the store for blocks of that size."""
         if block_size not in self._chains:
             self._chains[block_size] = ChainStore(block_size)
         return self._chains[block_size]
+
+    @property
+    def words(self) -> KnownWords:
+        """The words that came before."""
+        if self._words is None:
+            self._words = KnownWords(self.tokenizer)
+        return self._words
 
     def around_text(self) -> tuple[list[int], list[int]]:
         """Return the special tokens that are put before and behind a text that is no chat.

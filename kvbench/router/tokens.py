@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _ID_PIECE = 1024  # token ids of a prompt that is hashed piece by piece
+_MOST_BY_WORDS = 4096  # characters: more is encoded where no other request waits for it
 _TEXT_MARK = 1 << 127  # tells a text that gets a beginning-of-text token from a chat of the same
 _MOST_BYTES = 4 * 2**20  # of a body: a million tokens
 _WITHOUT_TEMPLATE = frozenset({"gpt_oss"})  # which vLLM lays out by Harmony
@@ -139,9 +140,13 @@ class Reading:
         """How much text there is to encode."""
         return 0 if self.lookup is None else self.lookup.characters
 
-    def encode(self) -> list[list[int]]:
-        """Return the ids of what must be encoded: may be done in a thread, as it takes long."""
-        return [] if self.lookup is None else self.model.tokenizer.encode_batch(self.lookup.todo)
+    def encode(self) -> Sequence[Sequence[int]]:
+        """Return the ids of what must be encoded: may be done in a thread, if it takes long."""
+        if self.lookup is None:
+            return []
+        short = self.characters <= _MOST_BY_WORDS
+        encoder = self.model.words if short else self.model.tokenizer
+        return encoder.encode_batch(self.lookup.todo)
 
     def finish(self, encoded: Sequence[Sequence[int]], block_size: int) -> Exact:
         """Return the prompt's tokens, given what was encoded, in blocks of that size."""

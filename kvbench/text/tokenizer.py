@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
+    from tokenizers.models import Model
+
 SHIPPED = Path(__file__).parent / "data"
 """Directory of the tokenizer that comes with kvbench."""
 
@@ -208,6 +210,15 @@ class Tokenizer:
         """Return the text of `ids`; an id outside the vocabulary is passed over."""
         text: str = self._backend.decode(list(ids), skip_special_tokens=skip_special_tokens)
         return text
+
+    def parts(self) -> tuple[object, object, Model]:
+        """Return the normalizer and the pre-tokenizer, as JSON says them, and the model."""
+        backend = self._backend
+        normalizer, cutter = (
+            None if part is None else json.loads(part.__getstate__())
+            for part in (backend.normalizer, backend.pre_tokenizer)
+        )
+        return normalizer, cutter, backend.model
 
     def added_tokens(self) -> list[AddedToken]:
         """Return the tokens at which a text is cut before it is encoded, special or not."""
