@@ -20,6 +20,7 @@ MAX_FINDINGS = 10
 MAX_INPUT = 200
 MAX_FINDING = 1000
 
+_FORM = "Bad Request"  # what is said of a request whose form is wrong
 _BRACKETS = re.compile(r"[\[\]{}()]")
 _MARKERS = {"str", "int", "float", "bool", "list", "dict", "none", "nullable", "union"}
 
@@ -49,8 +50,16 @@ class ApiError(Exception):
     ) -> None:
         super().__init__(message)
         self.status = status
+        self.kind = kind
         error = {"message": message, "type": kind, "param": param, "code": status}
         self.body = to_json({"error": error})
+
+
+def in_anthropics_form(error: ApiError) -> bytes:
+    """Return the body of a refusal as Anthropic's paths have it: not of what its form is wrong."""
+    if error.kind == _FORM or isinstance(error, DetailError):
+        return error.body
+    return to_json({"type": "error", "error": {"type": error.kind, "message": str(error)}})
 
 
 class DetailError(ApiError):
@@ -88,13 +97,13 @@ def invalid(findings: Sequence[Mapping[str, object]]) -> ApiError:
     if count > MAX_FINDINGS:
         lines.append(f"...and {count - MAX_FINDINGS} more {label}")
     message = f"{count} validation {label}:\n" + "\n".join(f"  {line}" for line in lines)
-    return ApiError(message, kind="Bad Request", param=_place(findings[0]["loc"]))
+    return ApiError(message, kind=_FORM, param=_place(findings[0]["loc"]))
 
 
 def unsupported_media_type() -> ApiError:
     """Return the refusal of a body that does not say it is JSON."""
     message = "1 validation error:\n  Unsupported Media Type: Only 'application/json' is allowed"
-    return ApiError(message, kind="Bad Request")
+    return ApiError(message, kind=_FORM)
 
 
 def not_json(error: json.JSONDecodeError) -> ApiError:

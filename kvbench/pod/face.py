@@ -13,8 +13,9 @@ for; the usage of a chat tells how many tokens were newly cached, that of comple
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from kvbench.openai.sse import DONE
 from kvbench.pod.errors import to_json
 
 if TYPE_CHECKING:
@@ -65,8 +66,54 @@ class Finished:
     prompt_ids: Sequence[int] | None
 
 
+class AnyFace(Protocol):
+    """Encodes the answers to one request, in whichever form; see `Face`.
+
+    Attributes:
+        opening: What a stream says before its first token.
+        done: What it says behind its last.
+        tells: Whether what was cached is told, whatever the pod was told to tell.
+    """
+
+    opening: bytes
+    done: bytes
+    tells: bool
+
+    def piece(self, index: int, /) -> tuple[bytes, bytes]:
+        """Return what stands around most texts; asked for where usage is told at the end only."""
+        ...
+
+    def chunk(
+        self,
+        index: int,
+        text: str,
+        /,
+        *,
+        reason: str | None = None,
+        stop: str | int | None = None,
+        token_ids: Sequence[int] | None = None,
+        prompt_ids: Sequence[int] | None = None,
+        usage: Usage | None = None,
+        last: bool = False,
+    ) -> bytes:
+        """Return what is sent for a token."""
+        ...
+
+    def role(self, index: int, prompt_ids: Sequence[int] | None, usage: Usage | None, /) -> bytes:
+        """Return what begins an answer, just before its first token."""
+        ...
+
+    def usage(self, usage: Usage) -> bytes:
+        """Return what ends a stream."""
+        ...
+
+    def whole(self, answers: Sequence[Finished], usage: Usage) -> bytes:
+        """Return an answer in one piece."""
+        ...
+
+
 class Face:
-    """Encodes the answers to one request.
+    """Encodes the answers to one request for a chat or a completion.
 
     Args:
         request_id: Its id, with the prefix that the endpoint gives it.
@@ -76,11 +123,12 @@ class Face:
         chat: Which endpoint.
     """
 
-    __slots__ = ("_chat", "_fingerprint", "_head", "_ident", "_open")
+    __slots__ = ("_chat", "_fingerprint", "_head", "_ident", "_open", "done", "opening", "tells")
 
     def __init__(
         self, request_id: str, created: int, model: str, fingerprint: str, *, chat: bool
     ) -> None:
+        self.opening, self.done, self.tells = b"", DONE, False
         self._chat = chat
         self._fingerprint = fingerprint
         self._ident: dict[str, object] = {

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from kvbench.openai.sse import DONE
 from kvbench.pod.face import Finished, Usage
 from kvbench.pod.metrics import RequestTimes
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from kvbench.http.exchange import Exchange
     from kvbench.pod.answer import Answer, StopText
     from kvbench.pod.driver import Driver
-    from kvbench.pod.face import Face
+    from kvbench.pod.face import AnyFace
     from kvbench.pod.faults import Trouble
     from kvbench.pod.metrics import PodMetrics
     from kvbench.pod.request import Ask
@@ -102,7 +101,7 @@ class Generation:
         sequences: Sequence[Strand],
         exchange: Exchange,
         *,
-        face: Face,
+        face: AnyFace,
         pod: Surroundings,
         trouble: Trouble,
         on_end: Callable[[Generation], None],
@@ -139,9 +138,12 @@ class Generation:
             self._abandon()
             raise
         if self._ask.stream:
-            for sequence in self._sequences:
-                sequence.before, sequence.after = self._face.piece(sequence.index)
+            if self._plain:
+                for sequence in self._sequences:
+                    sequence.before, sequence.after = self._face.piece(sequence.index)
             self._exchange.start(200, STREAM_HEADERS, None)
+            if self._face.opening:
+                self._exchange.write(self._face.opening)
 
     def cut(self) -> None:
         """End everything in mid-answer."""
@@ -252,7 +254,7 @@ class Generation:
             return
         self._end()
         if self._ask.stream:
-            self._write(DONE)
+            self._write(self._face.done)
             if self._held is None:
                 self._exchange.end()
             return
@@ -281,7 +283,7 @@ class Generation:
         return Usage(
             prompt=prompt,
             completion=sum(item.tokens for item in self._sequences),
-            cached=cached if self._pod.tells_cached else None,
+            cached=cached if self._pod.tells_cached or self._face.tells else None,
             created=self._pod.created_tokens(len(last.request.prompt_token_ids), cached),
         )
 

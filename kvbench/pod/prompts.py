@@ -82,10 +82,12 @@ def encode_conversation(
     Raises:
         ApiError: There is no template, it refuses them, or they are too long (`encode_text`).
     """
-    ends = conversation.add_generation_prompt
+    ends, tools = conversation.add_generation_prompt, conversation.tools
     try:
-        text = tokenizer.render_chat(
-            conversation.messages, add_generation_prompt=ends, tools=conversation.tools
+        template = tokenizer.template(tools=tools is not None)
+        messages = _of_developers(conversation.messages, known=template.knows_developers)
+        text = template.render(
+            messages, add_generation_prompt=ends, tools=tools, arguments=conversation.arguments
         )
     except InputError as error:
         raise ApiError(error.message) from None
@@ -95,7 +97,29 @@ def encode_conversation(
     return encode_text(text, tokenizer, limit, special=False)
 
 
-def allowed_tokens(asked: int | None, prompt: Sequence[int], limit: int, *, text: bool) -> int:
+def _of_developers(
+    messages: Sequence[dict[str, object]], *, known: bool
+) -> Sequence[dict[str, object]]:
+    """Return messages with those of developers as a template gets them.
+
+    One that does not know developers takes them for the system; if then the system says something
+    later, all of it goes first, in one.
+    """
+    if all(one["role"] != "developer" for one in messages):
+        return messages
+    if known:
+        return [{**one, "tools": None} if one["role"] == "developer" else one for one in messages]
+    seen = [{**one, "role": "system"} if one["role"] == "developer" else one for one in messages]
+    if all(one["role"] != "system" for one in seen[1:]):
+        return seen
+    texts = [str(one["content"]) for one in seen if one["role"] == "system" and one["content"]]
+    first: dict[str, object] = {"role": "system", "content": "\n\n".join(texts)}
+    return [first, *(one for one in seen if one["role"] != "system")]
+
+
+def allowed_tokens(
+    asked: int | None, prompt: Sequence[int], limit: int, *, text: bool, name: str = "max_tokens"
+) -> int:
     """Return how many tokens an answer may have.
 
     Args:
@@ -103,6 +127,7 @@ def allowed_tokens(asked: int | None, prompt: Sequence[int], limit: int, *, text
         prompt: Its prompt.
         limit: Tokens of prompt and answer together (`--max-model-len`).
         text: Whether the prompt came as text; vLLM stops counting that behind the limit.
+        name: By which parameter the client asks.
 
     Raises:
         ApiError: The prompt is too long, or the client asks for what there cannot be.
@@ -110,8 +135,8 @@ def allowed_tokens(asked: int | None, prompt: Sequence[int], limit: int, *, text
     if asked is not None and asked < 1:
         raise bad_parameter("max_tokens", asked, f"max_tokens must be at least 1, got {asked}.")
     if asked is not None and asked > limit:
-        sentence = f"max_tokens={asked} cannot be greater than max_model_len={limit}."
-        raise bad_parameter("max_tokens", asked, f"{sentence} Please request fewer output tokens.")
+        sentence = f"{name}={asked} cannot be greater than max_model_len={limit}."
+        raise bad_parameter(name, asked, f"{sentence} Please request fewer output tokens.")
     length = len(prompt)
     if length > limit:
         raise _too_long(min(length, limit + 1) if text else length, limit, text=text)

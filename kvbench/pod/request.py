@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import msgspec
@@ -143,6 +143,21 @@ class _Chat(_Sampling):
     tool_choice: str | dict[str, object] | None = None
     add_generation_prompt: bool = True
     continue_final_message: bool = False
+    chat_template_kwargs: dict[str, object] | None = None
+    reasoning_effort: str | None = None
+
+    @property
+    def arguments(self) -> dict[str, object]:
+        """What is handed to the template besides: not what is left to it, by null or "auto".
+
+        Who says how much to think is taken to want thoughts.
+        """
+        given, effort = self.chat_template_kwargs or {}, self.reasoning_effort
+        told = {name: value for name, value in given.items() if value not in (None, "auto")}
+        if effort is not None:
+            told["reasoning_effort"] = effort
+            told.setdefault("enable_thinking", effort != "none")
+        return told
 
 
 class _Completion(_Sampling):
@@ -197,20 +212,21 @@ class DetokenizeBody(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """Messages and tools as the template gets them, and how it is to end."""
+    """Messages and tools as the template gets them, what else it gets, and how it is to end."""
 
     messages: list[dict[str, object]]
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     tools: Sequence[Mapping[str, object]] | None = None
+    arguments: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A request for text, from either endpoint.
+    """A request for text, from any endpoint.
 
     Attributes:
-        chat: Whether it came to the chat endpoint.
+        chat: Whether it is a chat, whatever form it came in.
         prompts: A conversation, texts, or token ids; each gets `n` answers.
         n: Answers for each prompt.
         max_tokens: Most tokens of an answer; None where the client left it open.
@@ -227,6 +243,7 @@ class Ask:
         seed: Of the answer.
         request_id: As the client wants it called.
         model: Name of the model, None where the client leaves it open.
+        limited_by: The parameter that says how many tokens an answer may have.
     """
 
     chat: bool
@@ -246,6 +263,13 @@ class Ask:
     seed: int | None
     request_id: str | None
     model: str | None
+    limited_by: str = "max_tokens"
+
+    @property
+    def conversation(self) -> Conversation:
+        """The conversation of a chat."""
+        assert isinstance(self.prompts, Conversation)
+        return self.prompts
 
     @property
     def prompts_are_ids(self) -> bool:
@@ -303,13 +327,16 @@ def validate(model: type[M], value: object) -> M:
         raise invalid([{**item, "loc": ("body", *item["loc"])} for item in findings]) from None
 
 
-def parse_chat(value: object, model: str, *, takes_tools: bool = False) -> Ask:
+def parse_chat(
+    value: object, model: str, *, takes_tools: bool = False, no_tools: bool = False
+) -> Ask:
     """Return what a chat body asks for.
 
     Args:
         value: The body's JSON.
         model: The served model's name, for messages.
         takes_tools: Whether tools may be called (`--enable-auto-tool-choice`).
+        no_tools: Whether there may be a list of no tools.
 
     Raises:
         ApiError: It is refused.
@@ -321,7 +348,7 @@ def parse_chat(value: object, model: str, *, takes_tools: bool = False) -> Ask:
             "Cannot apply chat template to an empty conversation. Provide at least one message."
         )
     _check_ending(body.add_generation_prompt, body.continue_final_message)
-    if body.tools == []:
+    if body.tools == [] and not no_tools:
         sentence = "`tools` must not be an empty array. "
         sentence += "Either provide at least one tool or omit the field entirely."
         raise ApiError(f"{sentence} (parameter=tools)", param="tools")
@@ -412,6 +439,7 @@ def _conversation(body: _Chat | _TokenizeChat, model: str) -> Conversation:
         body.add_generation_prompt,
         body.continue_final_message,
         text.tools_seen(tools),
+        body.arguments if isinstance(body, _Chat) else {},
     )
 
 
@@ -527,4 +555,5 @@ def _ask(
         seed=body.seed,
         request_id=body.request_id,
         model=body.model,
+        limited_by="max_tokens" if max_completion_tokens is None else "max_completion_tokens",
     )

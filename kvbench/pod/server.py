@@ -22,7 +22,7 @@ from kvbench.engine.publication import EventCollector
 from kvbench.engine.scheduler import Engine
 from kvbench.engine.values import EngineRequest
 from kvbench.errors import InputError
-from kvbench.pod import errors, request
+from kvbench.pod import errors, messages, request, responses
 from kvbench.pod.answer import After, Answer, StopText, answer_key, natural_length
 from kvbench.pod.driver import Driver
 from kvbench.pod.face import Face
@@ -36,11 +36,13 @@ if TYPE_CHECKING:
     from kvbench.clock import Clock
     from kvbench.engine.values import EngineConfig, StepResult, TimeModel
     from kvbench.http.exchange import Exchange, Request
+    from kvbench.pod.face import AnyFace
     from kvbench.pod.faults import Trouble
     from kvbench.pod.publisher import Publisher
     from kvbench.pod.request import Ask
     from kvbench.text.tokenizer import Tokenizer
 
+MakeFace = Callable[[int], "AnyFace"]
 Methods = dict[str, Callable[["Exchange"], None]]
 
 logger = logging.getLogger(__name__)
@@ -128,7 +130,7 @@ class Pod:
     def handle(self, exchange: Exchange) -> None:
         """Answer one exchange, now or later."""
         path, method = exchange.request.path, exchange.request.method
-        methods = self._routes.get(path)
+        methods = self._routes.get(path) or self._of_response(path)
         if method == "OPTIONS" and _is_preflight(exchange.request):
             _refuse_preflight(exchange)
         elif methods is None and path != "/" and path.removesuffix("/") in self._routes:
@@ -204,6 +206,9 @@ class Pod:
         routes: dict[str, Methods] = {
             "/v1/chat/completions": {"POST": self._generate},
             "/v1/completions": {"POST": self._generate},
+            messages.MESSAGES: {"POST": self._generate},
+            messages.COUNT: {"POST": self._count},
+            responses.RESPONSES: {"POST": self._generate},
             "/v1/chat/completions/render": {"POST": _refuse_render},
             "/v1/completions/render": {"POST": _refuse_render},
             "/v1/models": {"GET": self._models},
@@ -226,6 +231,17 @@ class Pod:
             routes["/restart"] = {"POST": self._restart}
         return routes
 
+    def _of_response(self, path: str) -> Methods | None:
+        """Return what the path of one response does: nothing but to say that it is not kept."""
+        identity, _, act = path.removeprefix(f"{responses.RESPONSES}/").partition("/")
+        if identity == path or not identity or act not in {"", "cancel"}:
+            return None
+
+        def refuse(_: Exchange) -> None:
+            raise responses.not_kept(identity)
+
+        return {"POST" if act else "GET": refuse}
+
     def _guarded(self, exchange: Exchange, act: Callable[[Exchange], None]) -> None:
         """Act; what is refused is answered as vLLM answers it."""
         try:
@@ -242,7 +258,9 @@ class Pod:
     def _refuse(self, exchange: Exchange, error: errors.ApiError) -> None:
         """Answer with an error."""
         if not exchange.started:
-            exchange.respond(error.status, error.body, headers=(VARY,))
+            anthropic = exchange.request.path in {messages.MESSAGES, messages.COUNT}
+            body = errors.in_anthropics_form(error) if anthropic else error.body
+            exchange.respond(error.status, body, headers=(VARY,))
 
     def _json(self, exchange: Exchange, value: object) -> None:
         """Answer with JSON."""
@@ -268,14 +286,7 @@ class Pod:
             kind = "InternalServerError" if trouble.status >= 500 else "BadRequestError"
             raise errors.ApiError(message, status=trouble.status, kind=kind)
         value = self._body(exchange)
-        chat = exchange.request.path == "/v1/chat/completions"
-        served = self.config.model
-        tools = self.config.takes_tools
-        ask = (
-            request.parse_chat(value, served, takes_tools=tools)
-            if chat
-            else request.parse_completion(value)
-        )
+        ask, face = self._parse(exchange, value)
         self._check_model(ask.model)
 
         def tokenized() -> list[list[int]]:
@@ -287,11 +298,11 @@ class Pod:
             if outside:
                 asyncio.get_running_loop().call_later(outside, begin_late, prompts)
             else:
-                self._begin(exchange, ask, prompts, number)
+                self._begin(exchange, ask, prompts, face, number)
 
         def begin_late(prompts: list[list[int]]) -> None:
             if not exchange.closed:
-                self._guarded(exchange, lambda _: self._begin(exchange, ask, prompts, number))
+                self._guarded(exchange, lambda _: self._begin(exchange, ask, prompts, face, number))
 
         number = self._requests
         if len(exchange.request.body) <= _INLINE:
@@ -305,16 +316,37 @@ class Pod:
 
         future.add_done_callback(ready)
 
-    def _begin(self, exchange: Exchange, ask: Ask, prompts: list[list[int]], number: int) -> None:
-        """Put a request into the engine."""
+    def _parse(self, exchange: Exchange, value: object) -> tuple[Ask, MakeFace]:
+        """Return what a body asks for, and who encodes the answer, given its most tokens."""
+        path, served, tools = exchange.request.path, self.config.model, self.config.takes_tools
+        if path == responses.RESPONSES:
+            ask, told = responses.parse_response(value, served)
+            name = ask.request_id or f"resp_{uuid4().hex[:16]}"
+            created = int(self._utc())
+            return ask, lambda most: responses.ResponsesFace(name, created, served, told, most)
+        if path == messages.MESSAGES:
+            first = self.config.tokenizer.system_first
+            ask = messages.parse_messages(value, served, system_first=first, takes_tools=tools)
+        elif path == "/v1/chat/completions":
+            ask = request.parse_chat(value, served, takes_tools=tools)
+        else:
+            ask = request.parse_completion(value)
         name = ask.request_id or exchange.request.header("x-request-id") or uuid4().hex[:16]
-        face = Face(
-            f"chatcmpl-{name}" if ask.chat else f"cmpl-{name}",
-            int(self._utc()),
-            self.config.model,
-            self._fingerprint,
-            chat=ask.chat,
-        )
+        name = f"chatcmpl-{name}" if ask.chat else f"cmpl-{name}"
+        if path == messages.MESSAGES:
+            return ask, lambda _: messages.MessagesFace(name, served)
+        print_, created = self._fingerprint, int(self._utc())
+        return ask, lambda _: Face(name, created, served, print_, chat=ask.chat)
+
+    def _begin(
+        self,
+        exchange: Exchange,
+        ask: Ask,
+        prompts: list[list[int]],
+        make_face: MakeFace,
+        number: int,
+    ) -> None:
+        """Put a request into the engine."""
         trouble = self.faults.of_request(number)
         strands: list[Strand] = []
         for place, prompt in enumerate(prompts):
@@ -325,7 +357,7 @@ class Pod:
             ask,
             strands,
             exchange,
-            face=face,
+            face=make_face(strands[0].request.max_tokens),
             pod=self,
             trouble=trouble,
             on_end=self._live.discard,
@@ -341,7 +373,8 @@ class Pod:
         text = not ask.prompts_are_ids
         limit = config.engine.max_model_len
         echo_only = ask.echo and ask.max_tokens == 0
-        max_tokens = allowed_tokens(1 if echo_only else ask.max_tokens, prompt, limit, text=text)
+        most = 1 if echo_only else ask.max_tokens
+        max_tokens = allowed_tokens(most, prompt, limit, text=text, name=ask.limited_by)
         key = answer_key(prompt, ask.cache_salt, ask.seed, number)
         end = None if ask.ignore_eos else natural_length(key)
         if end is not None and self._end_id is None:
@@ -409,6 +442,20 @@ class Pod:
             exchange,
             {"count": len(ids), "max_model_len": limit, "tokens": ids, "token_strs": spellings},
         )
+
+    def _count(self, exchange: Exchange) -> None:
+        """Answer how many tokens a body of messages has."""
+        tokenizer = self.config.tokenizer
+        model, conversation = messages.parse_count(
+            self._body(exchange),
+            self.config.model,
+            system_first=tokenizer.system_first,
+            takes_tools=self.config.takes_tools,
+        )
+        self._check_model(model)
+        count = len(encode_conversation(conversation, tokenizer))
+        managed = {"original_input_tokens": count}
+        self._json(exchange, {"input_tokens": count, "context_management": managed})
 
     def _detokenize(self, exchange: Exchange) -> None:
         """Answer /detokenize."""

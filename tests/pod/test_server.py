@@ -31,9 +31,10 @@ def masked(text: str) -> str:
     """Return a body without what differs from one answer to the next, as the recordings are."""
     for pattern, stands_for in (
         (r"(chatcmpl|cmpl|modelperm)-[0-9a-f]{16}", r"\1-…"),
-        (r'"created":\d+', '"created":0'),
+        (r"(resp|msg)_[0-9a-f]{16}", r"\1_…"),
+        (r'"(created|created_at)":\d+', r'"\1":0'),
         (r"vllm-0\.32\.0-[0-9a-f]{8}", "vllm-0.32.0-…"),
-        (r'"(content|text)":"(?:[^"\\]|\\.)*"', r'"\1":"…"'),
+        (r'"(content|text|delta)":"(?:[^"\\]|\\.)*"', r'"\1":"…"'),
         (r'"token_ids":\[[\d,]+\]', '"token_ids":[…]'),
         (r'"root":"[^"]*"', '"root":"…"'),
     ):
