@@ -80,6 +80,7 @@ _SIZE = _samples(
     if name in engines.CACHE_CONFIG.names or name in engines.CAPACITY.names
 )
 _SLEEP = _samples(wire.encode() for wire in spellings(vllm.SLEEP_STATE.name))
+_BEGAN = _samples(wire.encode() for name in engines.STARTED.names for wire in spellings(name))
 _DECLARED = re.compile(rb"\n# TYPE (\S+) \S+")
 _LABEL = re.compile(rb'([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"')
 _NUMBER = re.compile(rb"\d[\d.e+-]*")
@@ -306,6 +307,15 @@ def wakefulness(exposition: bytes) -> Literal["awake", "paused", "asleep"]:
     if 0.0 not in states.pop("awake", ()):
         return "awake"
     return "asleep" if any(1.0 in values for values in states.values()) else "paused"
+
+
+def began(exposition: bytes) -> float | None:
+    """Return when the process of an engine began, calendar seconds; None if it does not say."""
+    found = _BEGAN.search(_lines(exposition))
+    with contextlib.suppress(ValueError):
+        moment = math.nan if found is None else float(found[3])
+        return moment if math.isfinite(moment) else None
+    return None
 
 
 def buckets(exposition: bytes, quantity: Quantity) -> tuple[float, ...]:

@@ -50,6 +50,8 @@ class Pod:
         breaker: Its breaker.
         refusals: Prompts in a row that it answered with 4xx since another was last asked.
         met: Whether a probe has ever succeeded.
+        began: When its process began by its own account, calendar seconds; 0 if it has not said.
+        restarts: How many its events had told of when it was last asked for that.
         probes_failed: Probes in a row that failed; None before the first.
         down: Whether probes have found it down.
         trouble: The last failure in words, None while all is well.
@@ -65,6 +67,8 @@ class Pod:
     breaker: Breaker = field(default_factory=Breaker)
     refusals: int = 0
     met: bool = False
+    began: float = 0.0
+    restarts: int = 0
     probes_failed: int | None = None
     down: bool = False
     trouble: str | None = None

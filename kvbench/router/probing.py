@@ -1,6 +1,7 @@
 """Each pod asked again and again: is it well, how much has it to do, which models does it serve?
 
-A pod that was not well is asked for its models anew: it may have come back as another. Requests
+A pod that was not well is asked for its models anew: it may have come back as another. One that was
+restarted between two probes is known by when its process began, and holds nothing. Requests
 that wait at one that is down and answers nobody, as it sleeps or is gone without a word, are sent
 to others; so are none that it has begun to answer, and none where there is no other. One that
 listens no more is not silent: it may be ending what it has, and if it is dead, connections break.
@@ -14,7 +15,7 @@ import math
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from kvbench.metrics.exposition import under_way, wakefulness
+from kvbench.metrics.exposition import began, under_way, wakefulness
 from kvbench.router.fetch import fetch
 from kvbench.router.introduction import introduce
 from kvbench.router.models import read_models
@@ -65,6 +66,7 @@ async def _probe(fleet: Fleet, pod: Pod, mark: int, timeout_s: float) -> bool:
         load = await fetch(pool, pod.address, "GET", "/metrics", timeout_s)
         said = load.body if load.status == HTTPStatus.OK else b""
     fleet.others.heard(pod, mark, under_way(said))
+    _recognise(fleet, pod, began(said))
     return _judge(fleet, pod, path, answer, wakefulness(said))
 
 
@@ -99,6 +101,21 @@ def _judge(fleet: Fleet, pod: Pod, path: str, answer: Answer, state: str) -> boo
         for forwarding in tuple(fleet.under_way):
             forwarding.leave(pod, why)
     return why is None
+
+
+def _recognise(fleet: Fleet, pod: Pod, moment: float | None) -> None:
+    """Forget what a pod held if its process is another one than before: it began later.
+
+    Its events may have said so before, and what it has stored since: that is known then.
+    """
+    streams = fleet.index.ledger.streams.get(pod.name, ())
+    restarts = sum(stream.feed.restarts for stream in streams)
+    if moment is not None and 0 < pod.began < moment and restarts == pod.restarts:
+        logger.info("%s has begun anew: what it held is forgotten", pod.name)
+        fleet.forget(pod.name)
+        fleet.index.ledger.emptied(pod.name)
+    pod.began = max(pod.began, moment or 0.0)
+    pod.restarts = restarts
 
 
 async def _ask_models(fleet: Fleet, pod: Pod, timeout_s: float) -> None:

@@ -11,6 +11,7 @@ from kvbench.metrics.exposition import (
     MOST_SAMPLES,
     Lengths,
     NonsenseError,
+    began,
     buckets,
     cache_tokens,
     read,
@@ -231,6 +232,22 @@ def histogram(values) -> Lengths:
         for index in range(bisect_left(BOUNDS, value), len(BOUNDS)):
             counts[index] += 1.0
     return Lengths(BOUNDS, tuple(counts), float(sum(values)))
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("process_start_time_seconds 1.79597509902e+09\n", 1_795_975_099.02),
+        ("x 1\nprocess_start_time_seconds 5\n", 5.0),
+        ("process_start_time_seconds NaN\n", None),
+        ("process_start_time_seconds x\n", None),
+        ("# TYPE process_start_time_seconds gauge\n", None),
+        ("", None),
+    ],
+)
+def test_when_an_engine_began_is_what_its_process_says(text, moment):
+    """What is no number is unknown."""
+    assert began(text.encode()) == moment
 
 
 @given(st.lists(st.integers(1, 4000), min_size=1, max_size=30))

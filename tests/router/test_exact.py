@@ -349,6 +349,29 @@ def test_a_pod_that_begins_anew_is_known_anew():
     run(case)
 
 
+def test_a_pod_that_began_anew_is_not_believed_to_hold_what_it_held():
+    """Its metrics say so before it has stored anything; what it then stores is believed."""
+
+    async def case():
+        async with House(1) as house:
+            await house.ask(conversation(1))
+            await house.ask(conversation(2))
+            ((name, pod),) = house.router.fleet.membership.pods.items()
+            await house.until(lambda: pod.began > 0)
+            assert house.ledger.holdings(name).blocks > 0
+            house.pods[0].pod._utc = lambda: pod.began + 1
+            await ask(house.pods[0].url, "POST", "/restart")
+            await house.until(lambda: house.ledger.holdings(name).blocks == 0)
+            _, predicted, cached = await house.ask(conversation(2))
+            assert predicted == cached == 0
+            await house.until(lambda: house.trusts() == ["exact"])
+            for turn in (2, 3):
+                _, predicted, cached = await house.ask(conversation(turn))
+                assert predicted == cached > 0
+
+    run(case)
+
+
 def test_a_tokenizer_that_is_not_the_pods_is_named_and_given_up():
     """The pod's own /tokenize says so before the first request."""
 

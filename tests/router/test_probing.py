@@ -208,6 +208,45 @@ def test_a_pod_that_sleeps_gets_no_requests_and_its_cache_is_forgotten(caplog):
     run(case)
 
 
+@pytest.mark.parametrize(
+    ("moments", "forgotten"),
+    [
+        (["5.5e3", "5.501e3"], True),
+        (["5500", "5500"], False),
+        (["5500", "5000"], False),  # another server process behind the same address
+        (["5500", "NaN"], False),
+        (["NaN", "5500"], False),
+        (["5500", ""], False),
+    ],
+)
+def test_a_pod_that_began_anew_between_two_probes_holds_nothing(moments, forgotten, caplog):
+    """Its process began later than the one before; what says nothing changes nothing."""
+    caplog.set_level(logging.INFO, "kvbench.router.probing")
+
+    async def case():
+        told, asked = moments[:1], [0]
+
+        async def script(call):
+            asked[0] += 1
+            await call.answer(f"process_start_time_seconds {told[-1]}\n".encode())
+
+        async with House(fine, policy="prefix_estimate", probe_every_s=0.005) as house:
+            house.pods[0].metrics = script
+            await until(lambda: asked[0] >= 2)
+            prompt = chat("the river " * 200)
+            await ask(house.url, "POST", CHAT, prompt)
+            told.append(moments[1])
+            before = asked[0]
+            await until(lambda: asked[0] >= before + 3)
+            reply = await ask(house.url, "POST", CHAT, prompt)
+            assert (reply.headers["x-kvbench-predicted-tokens"] == "0") == forgotten
+            again = await ask(house.url, "POST", CHAT, prompt)
+            assert again.headers["x-kvbench-predicted-tokens"] != "0"
+        assert ("has begun anew" in caplog.text) == forgotten
+
+    run(case)
+
+
 def tell_models(house: House) -> House:
     """Have the pods of a house say what they serve, so that only requests come to their scripts."""
     for pod in house.pods:
