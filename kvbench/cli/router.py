@@ -153,6 +153,7 @@ def router(
         if admin_port is not None:
             logger.info("admin API at %s", await service.start_admin(admin_port))
         gc.freeze()  # what is here now stays: collections need not look at it, and are short
+        gc.set_threshold(5_000)  # not because a few dozen requests come at once
         logger.info(
             "kvbench %s routes by %s at %s, via %s, seed %d",
             __version__, policy, url, settings.name, settings.seed,

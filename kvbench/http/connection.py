@@ -80,13 +80,13 @@ class Connection(asyncio.Protocol):
         "_body", "_body_size", "_continue", "_deadline", "_dispatching", "_exchange", "_form",
         "_head", "_head_size", "_headers", "_held", "_in_head", "_key", "_known", "_latest",
         "_mid_request", "_missing", "_over", "_parser", "_paused_reading", "_queue", "_server",
-        "_slow", "_target", "_transport", "_write",
+        "_slow", "_target", "_transport", "write",
     )  # fmt: skip
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self._transport: asyncio.Transport
-        self._write: Callable[[bytes], None]  # the transport's
+        self.write: Callable[[bytes], None]  # the transport's
         self._parser = httptools.HttpRequestParser(self)
         self._queue: deque[Request | _Refusal] = deque()
         self._exchange: Exchange | None = None
@@ -114,7 +114,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport; send small writes at once."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
-        self._write = self._transport.write
+        self.write = self._transport.write
         sock = transport.get_extra_info("socket")
         with contextlib.suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -317,7 +317,7 @@ class Connection(asyncio.Protocol):
             logger.warning("cut %s: it does not read its answer", self.peer)
             self.cut(reset=True)
             return
-        self._write(data)
+        self.write(data)
 
     def _far_behind(self) -> bool:
         """Return whether the client has left too much unread."""

@@ -31,6 +31,11 @@ class Wire(Protocol):
         """Write bytes, in order, without waiting."""
         ...
 
+    @property
+    def write(self) -> Callable[[bytes], None]:
+        """What writes them, however much waits already."""
+        ...
+
     def finished(self, exchange: Exchange, *, keep_alive: bool) -> None:
         """Take note that the exchange is answered in full; serve the next, or close."""
         ...
@@ -200,6 +205,14 @@ class Exchange:
         self.started = True
         if not self.closed:
             self._wire.send(data)
+
+    @property
+    def sink(self) -> Callable[[bytes], None]:
+        """What sends as `raw_write` does once it has begun, and shorter.
+
+        For who calls it no more once the exchange is closed, and stops where it is told to pause.
+        """
+        return self._wire.write
 
     def raw_end(self, *, keep_alive: bool) -> None:
         """End an answer that was sent raw; the caller knows whether its framing allows another."""

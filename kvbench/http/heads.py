@@ -117,13 +117,17 @@ class Form:
 
         The end is 0 where it does not begin so, or the form has no blank.
         """
-        start = at = len(self._before)
+        start = len(self._before)
         if not self._behind or data[:start] != self._before:
             return -1, 0
         length, last = 0, min(start + _MOST_DIGITS, len(data))
-        while at < last and _ZERO <= data[at] < _ZERO + 10:
-            length = 10 * length + data[at] - _ZERO
-            at += 1
+        for at in range(start, last):
+            digit = data[at] - _ZERO
+            if digit < 0 or digit > 9:
+                break
+            length = 10 * length + digit
+        else:
+            at = last
         end = at + len(self._behind)
         return (length, end) if at > start and data[at:end] == self._behind else (-1, 0)
 

@@ -20,7 +20,8 @@ Rules:
   One that is found to sleep, or to answer nobody, is replaced if another is offered.
 - A client that leaves has its request cancelled at once, by closing the connection to the pod.
 - However a request ends, its place on the pod is given back, once.
-- Bytes pass through as they come. A client that reads too slowly stops the reading from the pod;
+- Bytes pass through as they come; of a stream, whole lines behind the first token go straight from
+  the pod's connection to the client's. A client that reads too slowly stops the reading from the pod;
   one that reads nothing for as long as a pod may pause is cut, or its place would be held for ever.
 - The body of a request is kept until its answer begins, for another attempt, and no longer.
 - The first token is the first of an answer that is more than a comment, or than that a response
@@ -96,8 +97,8 @@ class Forwarding:
     __slots__ = (
         "_among", "_arrived", "_connecting", "_dechunk", "_decision", "_doubted", "_exchange",
         "_first_piece", "_fleet", "_keep_alive", "_lease", "_looped", "_pod", "_policy",
-        "_preamble", "_prompt", "_request", "_sent", "_slow", "_spent", "_status", "_tried",
-        "_troubles", "_unsent", "_upstream", "_usage", "deadline", "on_end",
+        "_preamble", "_prompt", "_request", "_sent", "_slow", "_spent", "_status", "_straight",
+        "_tried", "_troubles", "_unsent", "_upstream", "_usage", "deadline", "on_end",
     )  # fmt: skip
 
     def __init__(
@@ -138,7 +139,7 @@ class Forwarding:
         self._first_piece: float | None = None
         self._status = 0
         self._unsent = b""
-        self._keep_alive = self._dechunk = self._looped = False
+        self._keep_alive = self._dechunk = self._straight = self._looped = False
         self._slow = False  # whether the client has yet to take what has come
         self.deadline = _NEVER
         exchange.on_close = self._client_left
@@ -259,6 +260,7 @@ class Forwarding:
         request.body = b""
         asked = request.head
         self._dechunk = head.chunked and asked.http_1_0
+        self._straight = head.chunked and not self._dechunk
         self._keep_alive = head.framed and asked.keep_alive and not asked.http_1_0
         if pod.trouble is not None and _well(status):
             fleet.membership.answered(pod)
@@ -301,8 +303,9 @@ class Forwarding:
             self._first_piece = now
             if self._lease is not None:
                 self._lease.first_token()
-        if self.deadline != _NEVER:
-            self.deadline = now + fleet.limits.idle_s
+        self.deadline = now + fleet.limits.idle_s
+        if self._straight:
+            self._let_through(pieces)
         if usage is not None:
             for piece in pieces:
                 usage.feed(piece)
@@ -312,6 +315,24 @@ class Forwarding:
             raw, self._unsent = self._unsent + raw, b""
         if raw:
             self._exchange.raw_write(raw)
+
+    def _let_through(self, pieces: tuple[bytes, ...]) -> None:
+        """Have the lines that follow pass by, if all there is to do is done; see which have."""
+        upstream, usage = self._upstream, self._usage
+        assert upstream is not None
+        if upstream.counted and usage is not None:
+            usage.feed(upstream.counted)
+            upstream.counted = b""
+        whole = self._first_piece is not None and pieces and pieces[-1].endswith(b"\n")
+        upstream.sink = self._exchange.sink if whole else None
+
+    def overdue(self, now: float) -> bool:
+        """Return whether it has taken too long; to be asked now and then."""
+        upstream = self._upstream
+        if upstream is not None and upstream.moved:
+            upstream.moved = False
+            self.deadline = now + self._fleet.limits.idle_s
+        return self.deadline < now
 
     def _answers(self, pieces: tuple[bytes, ...]) -> bool:
         """Return whether what an answer begins with has its first token."""
@@ -484,21 +505,22 @@ class Forwarding:
         prompt, usage, status = self._prompt, self._usage, self._status
         if prompt is None or status != _OK:
             return Outcome(end="answered", status=status)
-        fleet, name, ttft = self._fleet, self._decision.pod, None
-        meters = fleet.meters
-        if prompt.stream:
-            if self._first_piece is not None:
-                ttft = self._first_piece - self._sent
-                meters.ttft.observe(name, value=ttft)
-        elif usage is not None and usage.brief() and self._first_piece is not None:
-            ttft = self._first_piece - self._sent
+        fleet, decision, ttft = self._fleet, self._decision, None
+        meters, name, first = fleet.meters, decision.pod, self._first_piece
         tokens, cached = (None, None) if usage is None else usage.tokens()
-        if tokens is not None and not prompt.counted:
-            fleet.bytes_per_token.learn(prompt.model, prompt.size, tokens)
-        if tokens is not None and cached is not None:
-            meters.prompt_tokens.add(name, by=tokens)
-            meters.predicted_tokens.add(name, by=self._decision.matched_tokens)
-            meters.cached_tokens.add(name, by=cached)
+        if first is not None:
+            if prompt.stream:
+                ttft = first - self._sent
+                meters.ttft.observe(name, value=ttft)
+            elif usage is not None and usage.brief():
+                ttft = first - self._sent
+        if tokens is not None:
+            if not prompt.counted:
+                fleet.bytes_per_token.learn(prompt.model, prompt.size, tokens)
+            if cached is not None:
+                meters.prompt_tokens.add(name, by=tokens)
+                meters.predicted_tokens.add(name, by=decision.matched_tokens)
+                meters.cached_tokens.add(name, by=cached)
         return Outcome(ttft, tokens, cached, served=True, end="answered", status=status)
 
     def _in_vain(self, end: End) -> Outcome:

@@ -10,6 +10,8 @@ Rules:
 - Small writes leave at once (TCP_NODELAY); nothing that arrives waits for more to arrive.
 - A connection goes back to the pool only after an answer whose end is certain, on a connection that
   the pod keeps open. Idle ones are closed after four seconds, before servers commonly do (five).
+- Where a caller has nothing to do with the chunks of a stream but to pass them on, those that come
+  alone, as whole lines, go to its client past it (`sink`).
 - A connection that breaks before the first byte of an answer says so (`BROKEN_IDLE` if it had been
   used before: it had probably been closed while idle), so that the caller may try again.
 """
@@ -31,6 +33,7 @@ import httptools
 from kvbench.http.heads import Form, split
 from kvbench.http.host import Host, resolve
 from kvbench.router.heads import Head, parse_head, request_head, split_length
+from kvbench.router.usage import KEY
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -48,6 +51,19 @@ _IDLE_S: Final = 4.0
 _MOST_HEAD: Final = 64 * 2**10
 _PROTOCOL: Final = b"HTTP/1."
 _CHUNK: Final = re.compile(rb"(?!0)([0-9a-fA-F]{1,7})\r\n")  # its size, which is not 0
+_MOST_ALONE: Final = 2048
+
+
+def _frames() -> tuple[bytes, ...]:
+    """Return what a chunk begins with that is of so many bytes in all; there are gaps."""
+    frames = [b"no chunk"] * _MOST_ALONE
+    for size in range(1, _MOST_ALONE - 8):
+        frame = b"%x\r\n" % size
+        frames[len(frame) + size + 2] = frame
+    return tuple(frames)
+
+
+_FRAMES: Final = _frames()
 
 
 class Caller(Protocol):
@@ -74,12 +90,18 @@ class Caller(Protocol):
 
 
 class Upstream(asyncio.Protocol):
-    """A connection to a pod."""
+    """A connection to a pod.
+
+    Attributes:
+        sink: What takes chunks past the caller, who sets it; None for each new request.
+        moved: Whether it has taken any since the caller set this back.
+        counted: The last of these in which tokens are counted, unless the caller has taken it.
+    """
 
     __slots__ = (
-        "_aligned", "_buffer", "_caller", "_complete", "_form", "_frame", "_framed", "_head",
-        "_latest", "_length", "_method", "_missing", "_parser", "_paused", "_pieces", "_pool",
-        "_single", "_transport", "idle_since", "used",
+        "_aligned", "_buffer", "_caller", "_complete", "_form", "_head", "_latest", "_length",
+        "_method", "_missing", "_parser", "_paused", "_pieces", "_pool", "_single", "_transport",
+        "counted", "idle_since", "moved", "sink", "used",
     )  # fmt: skip
 
     def __init__(self, pool: Pool, *, single: bool = False) -> None:
@@ -89,8 +111,9 @@ class Upstream(asyncio.Protocol):
         self._caller: Caller | None = None
         self._parser: httptools.HttpResponseParser  # of chunks
         self._aligned = False  # whether chunks come, and none yet that was not whole
-        self._frame = b""  # what the last chunk that came alone began with,
-        self._framed = -1  # and its bytes in all
+        self.sink: Callable[[bytes], None] | None = None
+        self.moved = False
+        self.counted = b""
         self._head: Head | None = None
         self._form = Form()  # of the last head of an answer to a POST that had a length,
         self._latest: Head | None = None  # and that head
@@ -109,7 +132,8 @@ class Upstream(asyncio.Protocol):
         self._caller = caller
         self._method = method
         self._head = None
-        self._complete = self._aligned = False
+        self._complete = self._aligned = self.moved = False
+        self.sink, self.counted = None, b""
         if len(body) < 2**14:
             self._transport.write(head + body)
         else:
@@ -150,8 +174,12 @@ class Upstream(asyncio.Protocol):
         if caller is None:  # nobody asked
             self._transport.abort()
             return
-        if self._aligned and (piece := self._only_chunk(data)) is not None:
-            caller.arrived(data, (piece,))
+        sink = self.sink
+        if sink is not None and self._aligned and _plain(data):
+            self.moved = True
+            if data.rpartition(KEY)[1]:  # `in` and `find` are slower
+                self.counted = data
+            sink(data)
             return
         first = self._head is None
         try:
@@ -256,18 +284,6 @@ class Upstream(asyncio.Protocol):
             self._complete = not self._missing
         return (data,) if data else ()
 
-    def _only_chunk(self, data: bytes) -> bytes | None:
-        """Return what is in the chunk that `data` is, if it is one, whole, and not the last."""
-        frame = self._frame  # many chunks of a stream are of one size
-        if len(data) != self._framed or not data.startswith(frame):
-            found = _CHUNK.match(data)
-            if found is None:
-                return None
-            frame = self._frame = found[0]
-            self._framed = len(frame) + int(found[1], 16) + 2
-        whole = len(data) == self._framed and data.endswith(b"\r\n")
-        return data[len(frame) : -2] if whole else None
-
     def _take_chunks(self, data: bytes) -> bytes:
         """Take the whole chunks that `data` begins with; return what is for the parser.
 
@@ -307,6 +323,15 @@ class Upstream(asyncio.Protocol):
         self._transport.abort()
         if caller is not None:
             caller.failed(failure, why)
+
+
+def _plain(data: bytes) -> bool:
+    """Return whether bytes are one chunk, whole, of whole lines."""
+    size = len(data)
+    if size >= _MOST_ALONE or data[-3:] != b"\n\r\n":
+        return False
+    frame = _FRAMES[size]
+    return data[: len(frame)] == frame
 
 
 def in_words(error: Exception) -> str:

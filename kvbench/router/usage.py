@@ -18,8 +18,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_KEY: Final = b'"usage":'
-_KEPT: Final = len(_KEY)
+KEY: Final = b'"usage":'
+_KEPT: Final = len(KEY)
 _WINDOW: Final = 1024
 _PROMPT: Final = re.compile(rb'"(?:prompt|input)_tokens"\s*:\s*(\d{1,12})\b')
 _CACHED: Final = re.compile(rb'"(?:cached|cache_read_input)_tokens"\s*:\s*(\d{1,12})\b')
@@ -39,7 +39,7 @@ class UsageFinder:
     def feed(self, piece: bytes) -> None:
         """Look at the next piece of the body."""
         window = self._tail + piece if self._tail else piece
-        _, key, rest = window.rpartition(_KEY)
+        _, key, rest = window.rpartition(KEY)
         if not key:
             self._tail = b"" if piece.endswith(b"\n") else window[-_KEPT:]  # a key is in one line
             return

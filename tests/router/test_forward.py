@@ -57,6 +57,39 @@ async def counts(call):
 # Bytes.
 
 
+@pytest.mark.parametrize("last", [b"data: [DONE]\n\n", b"data: [DO", b""])
+def test_the_last_count_holds_where_every_chunk_counts_tokens(last):
+    """So it is with `continuous_usage_stats`."""
+    told = b'data: {"usage":{"prompt_tokens":500,"prompt_tokens_details":{"cached_tokens":%d}}}\n\n'
+
+    async def case():
+        read = asyncio.Queue()
+
+        async def counts_on(call):
+            await call.begin_stream()
+            for cached in range(10):
+                await call.send(chunk(told % (cached * 48)))
+                await read.get()
+            if last:
+                await call.send(chunk(last))
+            await call.end_stream()
+
+        async with House(counts_on) as house:
+            client = await Client.to(house.url)
+            client.send("POST", CHAT, chat("hi", stream=True))
+            await client.head()
+            for cached in range(10):
+                assert await client.chunk() == chunk(told % (cached * 48))
+                read.put_nowait(None)
+            while await client.chunk() != chunk(b""):
+                pass
+            name = house.pods[0].name
+            assert await house.metric("kvbench_router_cached_tokens_total", pod=name) == 432
+            client.close()
+
+    run(case)
+
+
 def test_a_stream_passes_byte_for_byte_and_each_chunk_at_once():
     """The head before any chunk, each chunk before the next is sent, on a reused connection too."""
 
@@ -708,27 +741,29 @@ def test_a_pod_that_does_not_begin_is_given_up_and_not_replaced(script, after_s,
     run(case)
 
 
-def test_a_stream_that_stalls_is_cut():
-    """Five minutes after its last piece, not after its first."""
+@pytest.mark.parametrize("piece", [b"%d", b"data: %d\n\n"])
+def test_a_stream_that_stalls_is_cut(piece):
+    """Five minutes after its last piece, not after its first; of lines, after that was seen."""
 
     async def case():
         clock = VirtualClock()
         again = asyncio.Event()
 
         async def stalls(call):
-            await call.begin_stream(b"1")
+            await call.begin_stream(piece % 1)
             await again.wait()
-            await call.send(chunk(b"2"))
+            await call.send(chunk(piece % 2))
             await call.gone()
 
         async with House(stalls, clock=clock) as house:
             client = await Client.to(house.url)
             client.send("POST", CHAT, chat("hi", stream=True))
             await client.head()
-            assert await client.chunk() == chunk(b"1")
+            assert await client.chunk() == chunk(piece % 1)
             clock.advance_to(200)
             again.set()
-            assert await client.chunk() == chunk(b"2")
+            assert await client.chunk() == chunk(piece % 2)
+            house.router.fleet.sweep()
             clock.advance_to(400)
             house.router.fleet.sweep()
             assert len(house.router.fleet.under_way) == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import pytest
 from hypothesis import given
@@ -102,6 +102,75 @@ def test_a_stream_that_comes_chunk_by_chunk_needs_no_parser_until_its_end():
     heard = hear(HEAD, *chunks, b"0\r\n\r\n")
 
     assert (heard.end, heard.body) == ("complete", b"hi, you!\r\n")
+
+
+class Passing(Heard):
+    """A caller that lets pass by what may."""
+
+    def __init__(self, upstream: Upstream) -> None:
+        super().__init__()
+        self.upstream = upstream
+        self.passed: list[bytes] = []
+
+    def arrived(self, raw: bytes, pieces: list[bytes]) -> None:
+        """Take a piece of the body, and no more that are whole lines."""
+        super().arrived(raw, pieces)
+        self.upstream.sink = self.take
+
+    def take(self, raw: bytes) -> None:
+        """Take what passed by."""
+        self.passed.append(raw)
+        self.raw += raw
+
+
+def pass_by(*pieces: bytes) -> Passing:
+    """Return what such a caller is told of an answer that comes in these pieces."""
+
+    async def case() -> Passing:
+        upstream = Upstream(Pool(parse_address("http://127.0.0.1:1")))
+        heard = Passing(upstream)
+        upstream.connection_made(FakeTransport())
+        upstream.ask(heard, "POST", b"", b"")
+        for piece in pieces:
+            upstream.data_received(piece)
+        return heard
+
+    return asyncio.run(case())
+
+
+def test_what_looks_like_a_chunk_inside_of_one_does_not_pass_by():
+    """It is a part of what is being counted off."""
+    inner = b"3\r\nab\n\r\n"
+    heard = pass_by(HEAD, b"2\r\na\n\r\n", b"9\r\nx", inner, b"\r\n0\r\n\r\n")
+
+    assert (heard.end, heard.body, heard.passed) == ("complete", b"x" + inner, [b"2\r\na\n\r\n"])
+
+
+LINES = st.builds(
+    lambda size, end: b"x" * size + end,
+    st.integers(1, 2500),
+    st.sampled_from([b"\n", b"\r\n", b""]),
+)
+
+
+@given(st.lists(LINES, max_size=9), st.lists(st.integers(1, 9999), max_size=9), st.booleans())
+def test_nothing_passes_by_the_caller_but_whole_chunks_of_whole_lines(parts, cuts, fine):
+    """And what passes stands in its place."""
+    framed = [b"%x\r\n%b\r\n" % (len(data), data) for data in parts]
+    answer = b"".join([HEAD, *framed, b"0\r\n\r\n"])
+    ends = accumulate(map(len, [HEAD, *framed]))
+    places = sorted(
+        {0, *(ends if fine else ()), *[c for c in cuts if c < len(answer)], len(answer)}
+    )
+
+    heard = pass_by(*[answer[a:b] for a, b in pairwise(places)])
+
+    assert heard.end == "complete"
+    assert heard.raw == answer.removeprefix(HEAD)
+    assert {*heard.passed} <= {piece for piece in framed if piece.endswith(b"\n\r\n")}
+    if fine and not cuts:
+        short = [one for one in framed if one.endswith(b"\n\r\n") and len(one) < 2000]
+        assert [one for one in heard.passed if len(one) < 2000] == short
 
 
 @pytest.mark.parametrize(
