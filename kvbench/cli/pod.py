@@ -63,8 +63,8 @@ def pod(
 ) -> None:
     """Serve a simulated vLLM: its prefix cache, its metrics and errors, the timing of a GPU.
 
-    Of its API: chats, completions, models, tokenize and detokenize. Else it is 404, as vLLM is for
-    what its model cannot do.
+    Of its API: chats, completions, messages, responses, models, tokenize and detokenize. Else it is
+    404, as vLLM is for what its model cannot do.
 
     Example: kvbench pod --port 8001 --profile llama-3.1-8b-h100 --dev-mode
     """
