@@ -192,7 +192,7 @@ class ModelTokens:
         tools, made = chat.tools, dict[bool, list[int]]()
         for parts in (False, True):
             with contextlib.suppress(InputError):
-                made[parts] = self.tokenizer.encode(render(self, chat, tools, parts))
+                made[parts] = self.tokenizer.encode("".join(render(self, chat, tools, parts)))
         fits = [parts for parts, ids in made.items() if ids == list(theirs)]
         if len(fits) == 1:
             self.parts[tools is not None] = fits[0]
@@ -213,8 +213,8 @@ def _form(said: Conversation) -> str:
     return "" if all(some.whole for some in said.said) else "parts"
 
 
-def _chat_text(model: ModelTokens, said: Conversation) -> str | None:
-    """Return a chat's text; None if it depends on what is not known here.
+def _chat_text(model: ModelTokens, said: Conversation) -> list[str] | None:
+    """Return a chat's text, in parts; None if it depends on what is not known here.
 
     A server hands a template that may loop over parts a list of them, even where the client sent a
     text. Unless a pod has shown whether it takes a template for such a one, both must come out
@@ -227,7 +227,7 @@ def _chat_text(model: ModelTokens, said: Conversation) -> str | None:
         both = (False, True) if reads else (False,)
         for parts in both if known is None else (known,):
             text = render(model, said, tools, parts)
-            if found is not None and found != text:
+            if found is not None and "".join(found) != "".join(text):
                 return None
             found = text
     return found
@@ -238,14 +238,14 @@ def render(
     said: Conversation,
     tools: Sequence[Mapping[str, object]] | None,
     parts: bool,
-) -> str:
-    """Return a chat's text with these tools, contents handed over as lists or not.
+) -> list[str]:
+    """Return a chat's text, in parts, with these tools, contents handed over as lists or not.
 
     Raises:
         InputError: The template refuses it.
     """
     template = model.tokenizer.template(tools=tools is not None)
-    return template.render(
+    return template.parts(
         handed_over(said.said, parts=parts, developers=template.knows_developers),
         add_generation_prompt=said.answered,
         tools=tools,
@@ -255,8 +255,8 @@ def render(
 
 def laid_out(
     model: ModelTokens, body: Talk, before: Sequence[Spoken] = ()
-) -> tuple[str, str] | None:
-    """Return the form and the text of a conversation; None: they are not known.
+) -> tuple[str, list[str]] | None:
+    """Return the form of a conversation, and its text in parts; None: they are not known.
 
     Args:
         model: Whose template makes it.

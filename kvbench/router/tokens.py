@@ -37,7 +37,7 @@ from kvbench.router.keys import BodyError, Prompt, check_text
 from kvbench.router.model_tokens import ModelTokens, laid_out
 from kvbench.router.shapes import ON, Off, Switch
 from kvbench.router.talks import KnownTalks, Talk
-from kvbench.text.prefix_store import PrefixStore, Tokens
+from kvbench.text.prefix_store import PrefixStore, Rendered, Tokens
 from kvbench.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -285,8 +285,9 @@ def _lay_out(
         found = laid_out(model, body, before)
         if found is None:
             return None
-        form, text = found
-        return Reading(prompt, model, model.store.lookup(text), (), keys, form=form)
+        form, parts = found
+        lookup = model.store.lookup_parts(parts, _rendered(before))
+        return Reading(prompt, model, lookup, (), keys, form=form)
     if isinstance(body, _Generation):
         return Reading(prompt, model, None, array("I", body.token_ids), keys)
     if isinstance(body.prompt, str):
@@ -296,6 +297,22 @@ def _lay_out(
         lookup = model.store.lookup(body.prompt)
         return Reading(prompt, model, lookup, (), keys, is_text=special)
     return Reading(prompt, model, None, array("I", body.prompt), keys)
+
+
+def _rendered(before: Sequence[Spoken]) -> Rendered:
+    """Return the last text of a conversation that begins with these messages, now of all of them.
+
+    It goes with the conversation, as the texts that some templates make are not the messages' own.
+    """
+    for some in reversed(before):
+        if some.rendered is not None:
+            found, some.rendered = some.rendered, None
+            break
+    else:
+        found = Rendered()
+    if before:
+        before[-1].rendered = found
+    return found
 
 
 def _id_marks(ids: array[int]) -> list[tuple[int, int]]:

@@ -280,7 +280,31 @@ class ChatTemplate:
         tools: Sequence[Mapping[str, object]] | None = None,
         arguments: Mapping[str, object] | None = None,
     ) -> str:
-        """Return the text of `messages`.
+        """Return the text of `messages`: see `parts`.
+
+        Raises:
+            InputError: As there.
+        """
+        return "".join(
+            self.parts(
+                messages,
+                add_generation_prompt=add_generation_prompt,
+                tools=tools,
+                arguments=arguments,
+            )
+        )
+
+    def parts(
+        self,
+        messages: Sequence[Mapping[str, object]],
+        *,
+        add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, object]] | None = None,
+        arguments: Mapping[str, object] | None = None,
+    ) -> list[str]:
+        """Return the text of `messages`, in the parts that the template makes it of.
+
+        A content that it prints as it is is one of them, and the very object that it was handed.
 
         Args:
             messages: Each with `role` and `content`, and what else `kvbench.text.conversation` says
@@ -302,7 +326,7 @@ class ChatTemplate:
             )
         wanted = {name: value for name, value in given.items() if name in self._variables}
         try:
-            return self._template.render(
+            context = self._template.new_context(
                 {
                     **self._special_tokens,
                     **wanted,
@@ -312,6 +336,7 @@ class ChatTemplate:
                     "documents": None,
                 }
             )
+            return list(self._template.root_render_func(context))
         except Exception as error:  # a template may fail in any way that a program can
             raise InputError(
                 f"the chat template refuses these messages: {error}",

@@ -35,6 +35,8 @@ from kvbench.text.chat_template import Kept
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from kvbench.text.prefix_store import Rendered
+
 _NULL = msgspec.Raw(b"null")
 _LONGEST_KEPT = 131_072  # bytes of JSON: in memory it is some five times as long
 _SHORT = 1024  # characters of a call's arguments
@@ -195,10 +197,11 @@ class Spoken:
         developers: Whether a developer says something.
         calls: How many calls there are.
         called: Characters of their arguments.
+        rendered: The last text of a conversation of which these are the last that were known.
     """
 
     __slots__ = (
-        "_seen", "called", "calls", "developers", "messages", "plain", "sound", "whole",
+        "_seen", "called", "calls", "developers", "messages", "plain", "rendered", "sound", "whole",
     )  # fmt: skip
 
     def __init__(self, messages: Sequence[Message]) -> None:
@@ -210,6 +213,7 @@ class Spoken:
         calls = [call for message in messages for call in message.tool_calls or ()]
         self.calls = len(calls)
         self.called = sum(len(call.function.arguments) for call in calls)
+        self.rendered: Rendered | None = None
         self._seen: dict[bool, list[dict[str, object]]] = {}
 
     def seen(self, *, parts: bool) -> list[dict[str, object]]:

@@ -34,7 +34,7 @@ import re
 from array import array
 from bisect import bisect_right
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -53,6 +53,8 @@ Mark = int
 _MOST_TOKENS = 8_000_000  # 32 MB of ids
 _STRIDE = 8192  # characters
 _MOST_STRIDES = 16_384
+_LAST_PARTS = (16, 128, 1024)  # of a text, among which the next turn may leave it
+_LAST_ENDS = 64
 
 
 class _End(NamedTuple):
@@ -94,12 +96,68 @@ class Tokens:
         return self.since(0)
 
 
+class Rendered:
+    """The last text that was laid out of what begins alike, in parts that may come again.
+
+    Most parts of a conversation's next turn are the very objects of this one: that they are is seen
+    without a look at what is in them.
+
+    Attributes:
+        parts: The text.
+        length: Its characters.
+        ends: Where beginnings of it end, the last of them; ascending.
+    """
+
+    __slots__ = ("ends", "length", "parts")
+
+    def __init__(self) -> None:
+        self.parts: list[str] = []
+        self.length = 0
+        self.ends: list[_End] = []
+
+    def shared(self, parts: Sequence[str]) -> tuple[int, int]:
+        """Return how many parts another text has in common with this, and their characters."""
+        old = self.parts
+        most = min(len(old), len(parts))
+        for last in _LAST_PARTS:
+            same = max(most - last, 0)
+            if old[:same] == parts[:same]:
+                break
+        else:
+            return 0, 0
+        while same < most and old[same] == parts[same]:
+            same += 1
+        return same, self.length - sum(map(len, old[same:]))
+
+    def tail(self, same: int, length: int) -> str:
+        """Return the last characters, so many, of the first parts, so many."""
+        first, left = same, length
+        while left > 0:
+            first -= 1
+            left -= len(self.parts[first])
+        return "".join(self.parts[first:same])[-left if left else None :]
+
+    def keep(self, same: int, parts: Sequence[str], length: int, ends: Sequence[_End]) -> None:
+        """Take another text for the last one.
+
+        Args:
+            same: How many parts they have in common.
+            parts: The text.
+            length: Its characters.
+            ends: Where beginnings of it end, from one on that they have in common.
+        """
+        old = self.ends[-_LAST_ENDS:] if same else []
+        self.ends = [*(end for end in old if end.at < ends[0].at), *ends]
+        self.parts[same:] = parts[same:]
+        self.length = length
+
+
 @dataclass(frozen=True, slots=True)
 class Lookup:
     """What is known of a text, and what must be encoded.
 
     Attributes:
-        text: The text.
+        parts: The text.
         known: Its longest beginning whose ids are known; None: none is.
         marks: Of the pieces that are not, but for the last, which no seam ends.
         seams: The ids of the seams that stand before and behind each piece of `todo`; None: none.
@@ -107,12 +165,17 @@ class Lookup:
         strides: Ends of strides that were not known, and what stands for them.
     """
 
-    text: str
+    parts: Sequence[str]
     known: Place[Mark, array[int]] | None
     marks: Sequence[Mark]
     seams: Sequence[tuple[int | None, int | None]]
     todo: list[str]
-    strides: Sequence[tuple[int, _End]]
+    strides: Sequence[tuple[int, _End]] = ()
+
+    @property
+    def text(self) -> str:
+        """The text."""
+        return "".join(self.parts)
 
     @property
     def characters(self) -> int:
@@ -165,15 +228,60 @@ class PrefixStore:
         Raises:
             UnicodeEncodeError: The text has halves of characters.
         """
+        return self._find(text, [text])[0]
+
+    def lookup_parts(self, parts: Sequence[str], before: Rendered) -> Lookup:
+        """Return the same for a text in parts, which may begin as the one `before` did.
+
+        It is the one before from now on.
+
+        Raises:
+            UnicodeEncodeError: The text has halves of characters.
+        """
+        same, length = before.shared(parts)
+        ends = before.ends
+        for number in range(bisect_right(ends, length, key=_at) - 1, -1, -1):
+            last = ends[number]
+            known = self._kept.find(last.mark)
+            if known is not None:
+                rest = before.tail(same, length - last.at) + "".join(parts[same:])
+                found, fresh = self._follow(rest, parts, last, known)
+                before.keep(same, parts, last.at + len(rest), fresh)
+                return found
+        text = "".join(parts)
+        found, fresh = self._find(text, parts)
+        before.keep(0, parts, len(text), fresh)
+        return found
+
+    def _find(self, text: str, parts: Sequence[str]) -> tuple[Lookup, list[_End]]:
+        """Return what is known of a text, and where beginnings of it end that were not passed."""
         strides = _strides(text, self._stride)
         passed, last = self._recognise(strides)
         known = self._kept.find(last.mark)
         if known is None:
             passed, last = 0, _START
+        found, ends = self._follow(text[last.at :], parts, last, known)
+        fresh = [
+            (stride, ends[bisect_right(ends, number * self._stride, key=_at) - 1])
+            for number, stride in enumerate(strides[passed:], passed + 1)
+        ]
+        return replace(found, strides=fresh), ends
+
+    def _follow(
+        self, rest: str, parts: Sequence[str], last: _End, known: Place[Mark, array[int]] | None
+    ) -> tuple[Lookup, list[_End]]:
+        """Return what is known of a text, and where beginnings of it end from the `last` on.
+
+        Args:
+            rest: What stands behind the last beginning that is `known`.
+            parts: The text.
+            last: Where that ends.
+            known: That beginning; None: nothing is known.
+        """
         ends, marks = [last], list[Mark]()
         seams: list[tuple[int | None, int | None]] = []
         todo: list[str] = []
-        for before, piece, end in self._pieces(text, last):
+        for before, piece, end in self._pieces(rest, last):
             place = None if todo else self._kept.find(end.mark)
             if place is not None:
                 known = place
@@ -184,11 +292,7 @@ class PrefixStore:
             ends.append(end)
         if not ends[-1].seam and len(ends) > 1:  # a piece that no seam ends is no beginning
             del ends[-1], marks[-1]
-        fresh = [
-            (stride, ends[bisect_right(ends, number * self._stride, key=_at) - 1])
-            for number, stride in enumerate(strides[passed:], passed + 1)
-        ]
-        return Lookup(text, known, marks, seams, todo, fresh)
+        return Lookup(parts, known, marks, seams, todo), ends
 
     def _recognise(self, strides: Sequence[int]) -> tuple[int, _End]:
         """Return how many strides are known, and what stands for the last of them."""
@@ -200,12 +304,12 @@ class PrefixStore:
             passed, last = passed + 1, end
         return passed, last
 
-    def _pieces(self, text: str, last: _End) -> Iterator[tuple[str, str, _End]]:
+    def _pieces(self, rest: str, last: _End) -> Iterator[tuple[str, str, _End]]:
         """Yield the pieces behind a beginning, each with the seam before it and where it ends."""
         mark, at, before = last
-        row = self._row.match(text, at)
-        start = at if row is None else row.end()
-        lead, parts = text[at:start], self._cut.split(text[start:])
+        row = self._row.match(rest)
+        start = 0 if row is None else row.end()
+        lead, parts = rest[:start], self._cut.split(rest[start:])
         for place in range(0, len(parts) - 1, 3):
             seam = parts[place + 1]
             piece = lead + parts[place] + seam
@@ -214,7 +318,7 @@ class PrefixStore:
             before, lead = seam, parts[place + 2]
         piece = lead + parts[-1]
         if piece:
-            yield before, piece, _End(_digest(piece, mark), len(text), "")
+            yield before, piece, _End(_digest(piece, mark), at + len(piece), "")
 
     def complete(self, lookup: Lookup, encoded: Sequence[Sequence[int]]) -> Tokens:
         """Return the ids of a text, given those of `lookup.todo`, and remember them."""

@@ -69,7 +69,7 @@ def test_what_a_pod_hands_to_its_template_by_default_is_found_by_trying(told):
         ({"chat_template_kwargs": {"enable_thinking": False}}, False),
         ({"reasoning_effort": "none"}, False),
     ):
-        assert laid_out(model, chat(ASK, **fields))[1].endswith(empty) == (not thinks)
+        assert "".join(laid_out(model, chat(ASK, **fields))[1]).endswith(empty) == (not thinks)
 
 
 def test_how_a_pod_differs_is_said_though_our_template_refuses():

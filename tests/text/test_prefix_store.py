@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, models, pre_tokenizers
 
-from kvbench.text.prefix_store import PrefixStore, find_seams
+from kvbench.text.prefix_store import PrefixStore, Rendered, find_seams
 from kvbench.text.tokenizer import Tokenizer
 
 SEAM = st.sampled_from([*SPECIAL, "<|en", "d|>", " ", "\n\n", "[INST]"])
@@ -37,6 +37,41 @@ def test_the_ids_are_those_of_the_whole_text_whatever_was_seen_before(
             assert tokens.ids.tolist() == tokenizer.encode(one)
             assert len(store) <= capacity
     assert store.unfit == 0
+
+
+PARTS = st.lists(SEAM | ANYTHING | st.sampled_from(["<|end|>", "river"]), max_size=24)
+
+
+@given(
+    turns=st.lists(st.tuples(st.floats(0, 1), PARTS, st.integers(0, 1)), min_size=1, max_size=6),
+    stride=st.sampled_from([1, 5, 8192]),
+    capacity=st.sampled_from([30, 200]),
+)
+def test_the_ids_are_those_of_the_whole_text_whatever_stood_before_its_parts(
+    tokenizer, turns, stride, capacity
+):
+    """Each text has some first parts of the one before, or is another; parts may be empty."""
+    store, renderings, parts = PrefixStore(tokenizer, capacity, stride), [Rendered()] * 2, []
+    renderings[1] = Rendered()
+    for kept, more, which in turns:
+        parts = [*parts[: round(kept * len(parts))], *more]
+        for again in (parts, [*parts, "x"], parts):
+            lookup = store.lookup_parts(list(again), renderings[which])
+            assert lookup.text == "".join(again)
+            ids = store.complete(lookup, tokenizer.encode_batch(lookup.todo)).ids
+            assert ids.tolist() == tokenizer.encode("".join(again))
+    assert store.unfit == 0
+
+
+def test_parts_that_came_before_are_not_looked_into(tokenizer):
+    """Of a turn that goes on otherwise at its end, only what is behind the last seam they share."""
+    store, rendered = PrefixStore(tokenizer), Rendered()
+    for turn in range(6):
+        parts = ["<|user|>", "river garden " * 900, "<|end|>"] * (10 + 3 * turn) + [f"{turn}"]
+        lookup = store.lookup_parts(parts, rendered)
+        store.complete(lookup, tokenizer.encode_batch(lookup.todo))
+        assert turn == 0 or (len(lookup.todo) <= 5 and not lookup.strides)
+    assert len(rendered.ends) < 100
 
 
 @given(text=TEXT, stride=st.sampled_from([1, 5, 8192]))
