@@ -21,11 +21,13 @@ Rules:
 - A client that leaves has its request cancelled at once, by closing the connection to the pod.
 - However a request ends, its place on the pod is given back, once.
 - Bytes pass through as they come; of a stream, whole lines behind the first token go straight from
-  the pod's connection to the client's. A client that reads too slowly stops the reading from the pod;
-  one that reads nothing for as long as a pod may pause is cut, or its place would be held for ever.
+  the pod's connection to the client's. A client that reads too slowly stops the reading from the
+  pod; one that reads nothing for as long as a pod may pause is cut, or its place would be held for
+  ever.
 - The body of a request is kept until its answer begins, for another attempt, and no longer.
 - The first token is the first of an answer that is more than a comment, or than that a response
-  has begun, which servers say before they compute it.
+  has begun, which servers say before they compute it. If it is an error, as of an engine that fails
+  after its server has said 200, the answer counts as one of that status.
 - An answer in one piece does not show its first token: the prefill is taken to be done when it was
   expected to be. How long it took is known afterwards if it turns out to have been one token.
 """
@@ -68,7 +70,7 @@ _ELSEWHERE: Final = frozenset({
     HTTPStatus.TOO_MANY_REQUESTS.value, HTTPStatus.SERVICE_UNAVAILABLE.value, _LOOP,
 })  # fmt: skip
 _NEVER: Final = math.inf
-_COMMENT: Final = ord(":")  # in a stream: to keep the connection alive
+_NO_TOKEN: Final = (b":", b'data: {"error"', b"event: error")  # a comment keeps a stream alive
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +300,10 @@ class Forwarding:
         if (
             pieces
             and self._first_piece is None
-            and ((self._preamble is None and pieces[0][0] != _COMMENT) or self._answers(pieces))
+            and (
+                (self._preamble is None and not pieces[0].startswith(_NO_TOKEN))
+                or self._answers(pieces)
+            )
         ):
             self._first_piece = now
             if self._lease is not None:
@@ -335,11 +340,16 @@ class Forwarding:
         return self.deadline < now
 
     def _answers(self, pieces: tuple[bytes, ...]) -> bool:
-        """Return whether what an answer begins with has its first token."""
-        self._preamble = self._preamble or Preamble(stream=True)
+        """Return whether what an answer begins with has its first token.
+
+        A stream that has an error in its place counts as answered with that.
+        """
+        preamble = self._preamble = self._preamble or Preamble(stream=True)
         if self._exchange.request.head.path == RESPONSES:
             self._fleet.responses.read(pieces[0], self._decision.pod)
-        return self._preamble.over(pieces)
+        over = preamble.over(pieces)
+        self._status = preamble.error or self._status
+        return over and not preamble.error
 
     def completed(self) -> None:
         """End the answer and learn from it."""

@@ -133,3 +133,44 @@ def test_a_prompt_is_computed_when_its_first_token_comes_and_not_before(path, be
             await until(lambda: house.in_flight() == [(0, 0)])
 
     run(case)
+
+
+@pytest.mark.parametrize(
+    ("path", "event", "status"),
+    [
+        (CHAT, b'data: {"error": {"message": "died", "type": "x", "code": 500}}\n\n', 500),
+        (CHAT, b'data: {"error":{"message":"\\"code\\":400","code":503}}\n\n', 503),
+        (CHAT, b'data: {"error":{"message":"died"}}\n\n', 500),
+        (CHAT, b': hm\n\ndata: {"error":{"code":400}}\n\n', 400),
+        (RESPONSES, BEGUN + b'event: response.failed\ndata: {"x":1}\n\n', 500),
+        (RESPONSES, BEGUN + b'event: error\ndata: {"x":1}\n\n', 500),
+        ("/v1/messages", b'event: error\ndata: {"type":"error"}\n\n', 500),
+        (CHAT, b'data: {"errors":{"code":500}}\n\n', 200),
+        (CHAT, b'data: {"choices":[]}\n\ndata: {"error":{"code":500}}\n\n', 200),
+    ],
+)
+def test_a_stream_that_begins_with_an_error_counts_as_answered_with_that(path, event, status):
+    """Else a pod whose engine has died would be the fastest of all; the client sees it all."""
+
+    async def case():
+        async def streams(call):
+            await call.begin_stream(event, b"data: [DONE]\n\n")
+            await call.end_stream()
+
+        async with House(streams, policy="prefix_cost") as house:
+            client = await Client.to(house.url)
+            for _ in range(3):
+                reply = await client.ask("POST", path, chat("hello " * 400, stream=True))
+                assert (reply.status, reply.whole, event in reply.body) == (200, True, True)
+            await house.quiet()
+            (entry,) = house.router.fleet.account.journal.latest(1)
+            assert (entry.end, entry.status) == ("answered", status)
+            assert (entry.ttft_s is None) == (status != 200)
+            assert (entry.predicted_tokens > 0) == (status == 200)
+            (pod,) = house.router.fleet.membership.pods.values()
+            assert pod.breaker.closed == (status < 500)
+            assert pod.refusals == (3 if status == 400 else 0)
+            assert house.in_flight() == [(0, 0)]
+            client.close()
+
+    run(case)
