@@ -230,10 +230,9 @@ class BlockIndex:
             everyone |= known.bit
         left, ends, length = everyone, [], self._stretches.length
         for first in range(0, len(hashes) if everyone else 0, length):
-            some = hashes[first : first + length]
-            falls = None if lower else self._stretches.find(some)
+            falls = None if lower else self._stretches.find(hashes, first)
             if falls is None:
-                falls = self._falls(some, everyone, lower)
+                falls = self._falls(hashes[first : first + length], everyone, lower)
             for fallen, held in falls:
                 if fallen & left:
                     ends.append((fallen & left, first + held))

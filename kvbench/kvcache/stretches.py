@@ -48,10 +48,14 @@ class Stretches:
         self._kept: dict[BlockHash, tuple[Sequence[BlockHash], Falls]] = {}
         self.watched: dict[BlockHash, BlockHash] = {}
 
-    def find(self, blocks: Sequence[BlockHash]) -> Falls | None:
-        """Return how far a stretch is held, if that is known."""
-        found = self._kept.get(blocks[-1])
-        return found[1] if found is not None and len(found[0]) == len(blocks) else None
+    def find(self, blocks: Sequence[BlockHash], first: int = 0) -> Falls | None:
+        """Return how far the stretch is held that begins at the `first` of these, if that is known.
+
+        All that are kept have the same length.
+        """
+        last = first + self.length - 1
+        found = self._kept.get(blocks[last]) if last < len(blocks) else None
+        return None if found is None else found[1]
 
     def keep(self, blocks: Sequence[BlockHash], falls: Falls) -> None:
         """Remember how far a stretch is held, if it is one."""

@@ -59,7 +59,7 @@ class _Input(_Array):
 _ARRAYS: Final[tuple[type[_Array], ...]] = (_Array, _Array, _Input)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Start:
     """What bodies begin with: so many whole stretches, the same in all of them.
 
@@ -69,6 +69,7 @@ class Start:
         head: What to put before the rest of a body.
         count: How many messages are done with.
         spoken: What those say that the start before does not have; None: it has all.
+        all: What all of them say; None: no conversation is known just so far.
     """
 
     before: Start | None
@@ -76,6 +77,7 @@ class Start:
     head: bytes
     count: int
     spoken: Spoken | None
+    all: Spoken | None = None
 
 
 _NOTHING: Final = Start(None, 0, b"", 0, None)
@@ -190,14 +192,25 @@ class KnownTalks:
 
 
 def _said(start: Start) -> list[Spoken]:
-    """Return what the messages of a start say."""
-    said, one = list[Spoken](), start if start.at else None
-    while one is not None:
-        if one.spoken is not None:
-            said.append(one.spoken)
-        one = one.before
-    said.reverse()
-    return said
+    """Return what the messages of a start say, in one.
+
+    That goes with the conversation: the start up to which it was known before has it no more.
+    """
+    if start.all is None:
+        said, one = list[Spoken](), start if start.at else None
+        while one is not None:
+            some, one.all = one.all, None
+            if some is not None:
+                said.append(some)
+                break
+            if one.spoken is not None:
+                said.append(one.spoken)
+            one = one.before
+        if not said:
+            return []
+        said.reverse()
+        start.all = Spoken.joined(said)
+    return [start.all]
 
 
 def _start(kind: int, body: bytes, before: Start, total: int) -> Start:

@@ -300,19 +300,13 @@ def _lay_out(
 
 
 def _rendered(before: Sequence[Spoken]) -> Rendered:
-    """Return the last text of a conversation that begins with these messages, now of all of them.
-
-    It goes with the conversation, as the texts that some templates make are not the messages' own.
-    """
-    for some in reversed(before):
-        if some.rendered is not None:
-            found, some.rendered = some.rendered, None
-            break
-    else:
-        found = Rendered()
-    if before:
-        before[-1].rendered = found
-    return found
+    """Return the last text of a conversation that begins with these messages."""
+    if not before:
+        return Rendered()
+    last = before[-1]
+    if last.rendered is None:
+        last.rendered = Rendered()
+    return last.rendered
 
 
 def _id_marks(ids: array[int]) -> list[tuple[int, int]]:

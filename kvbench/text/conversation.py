@@ -21,6 +21,7 @@ names, roles but four. `kvbench.router.tokens` takes that for "not known".
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import OrderedDict
 from functools import lru_cache
@@ -197,11 +198,12 @@ class Spoken:
         developers: Whether a developer says something.
         calls: How many calls there are.
         called: Characters of their arguments.
-        rendered: The last text of a conversation of which these are the last that were known.
+        views: As a template sees them: see `seen`.
+        rendered: The last text of a conversation that began with these, if nothing more was known.
     """
 
     __slots__ = (
-        "_seen", "called", "calls", "developers", "messages", "plain", "rendered", "sound", "whole",
+        "called", "calls", "developers", "messages", "plain", "rendered", "sound", "views", "whole",
     )  # fmt: skip
 
     def __init__(self, messages: Sequence[Message]) -> None:
@@ -214,7 +216,27 @@ class Spoken:
         self.calls = len(calls)
         self.called = sum(len(call.function.arguments) for call in calls)
         self.rendered: Rendered | None = None
-        self._seen: dict[bool, list[dict[str, object]]] = {}
+        self.views: dict[bool, list[dict[str, object]]] = {}
+
+    @classmethod
+    def joined(cls, several: Sequence[Spoken]) -> Spoken:
+        """Return the messages of several, one after the other; they go on from the first."""
+        first, *more = several
+        if not more:
+            return first
+        whole = cls([])
+        whole.messages = [message for some in several for message in some.messages]
+        whole.sound = all(some.sound for some in several)
+        whole.plain = all(some.plain for some in several)
+        whole.whole = all(some.whole for some in several)
+        whole.developers = any(some.developers for some in several)
+        whole.calls = sum(some.calls for some in several)
+        whole.called = sum(some.called for some in several)
+        whole.rendered, first.rendered = first.rendered, None
+        for parts in first.views:  # how they have been asked for
+            with contextlib.suppress(ValueError, RecursionError):  # whoever asks hears of it
+                whole.views[parts] = [one for some in several for one in some.seen(parts=parts)]
+        return whole
 
     def seen(self, *, parts: bool) -> list[dict[str, object]]:
         """Return them as a template sees them: see `Message.seen`.
@@ -223,9 +245,9 @@ class Spoken:
             ValueError: The arguments of a call are such that a server fails, too.
             RecursionError: They are nested too deeply.
         """
-        found = self._seen.get(parts)
+        found = self.views.get(parts)
         if found is None:
-            found = self._seen[parts] = [one.seen(parts=parts) for one in self.messages]
+            found = self.views[parts] = [one.seen(parts=parts) for one in self.messages]
         return found
 
 
@@ -292,7 +314,9 @@ def handed_over(
         ValueError: The arguments of a call are such that a server fails, too.
         RecursionError: They are nested too deeply.
     """
-    seen = [one for some in said for one in some.seen(parts=parts)]
+    seen = list[dict[str, object]]()
+    for some in said:
+        seen += some.seen(parts=parts)
     if not any(some.developers for some in said):
         return seen
     if developers:

@@ -105,17 +105,21 @@ class KnownWords:
     def _encode(self, text: str) -> Sequence[int]:
         """Return the token ids of a text."""
         words = self._cut(text)
-        if words is not None:
-            ids = array("I")
-            try:
-                ids.frombytes(b"".join(map(self._younger.__getitem__, words)))
-            except KeyError:
-                found = self._learn(words)
-                if found is None:
-                    return self._tokenizer.encode(text)
-                ids.frombytes(found)
-            return ids
-        return self._tokenizer.encode(text)
+        if words is None:
+            return self._tokenizer.encode(text)
+        known = self._younger
+        try:
+            packed = b"".join(map(known.__getitem__, words))
+        except KeyError:
+            new = list(dict.fromkeys(word for word in words if word not in known))
+            learned = self._learn(new)
+            packed = b"".join(map(known.__getitem__, words)) if learned else b""
+            self._shrink(new)
+            if not learned:
+                return self._tokenizer.encode(text)
+        ids = array("I")
+        ids.frombytes(packed)
+        return ids
 
     def _cut(self, text: str) -> list[str] | None:
         """Return the words of a text, and its seams; None: they are not known."""
@@ -140,25 +144,28 @@ class KnownWords:
             return False
         return bool(others.search(part) or others.search(unicodedata.normalize("NFC", part)))
 
-    def _learn(self, words: Sequence[str]) -> bytes | None:
-        """Return the ids of words of which not all are known; None: too many are not."""
-        known, older = self._younger, self._older
-        new = {word: older.get(word) for word in words if word not in known}
-        unknown = [word for word, ids in new.items() if ids is None]
-        some = unknown[:_MOST_NEW]
-        if not all(self._words.findall(word) == [word] for word in some if word.isascii()):
-            return None
+    def _learn(self, new: Sequence[str]) -> bool:
+        """Learn words; return whether all are known now, of which there must not be too many."""
+        known = self._younger
+        if self._older:
+            known.update((word, self._older[word]) for word in new if word in self._older)
+            new = [word for word in new if word not in known]
+        some = new[:_MOST_NEW]
+        find = self._words.findall
+        if not all(find(word) == [word] for word in some if word.isascii()):
+            return False
         for word, ids in zip(some, self._tokenizer.encode_batch(some), strict=True):
-            new[word] = _packed(ids)
-        found = None
-        if len(some) == len(unknown):
-            found = b"".join([known.get(word) or new[word] or b"" for word in words])
-        if len(known) + len(new) > self._most:
+            known[word] = _packed(ids)
+        return len(some) == len(new)
+
+    def _shrink(self, new: Sequence[str]) -> None:
+        """Forget those of the words just learned that are long; and the rest, if they are many."""
+        known = self._younger
+        for word in new:
+            if len(word) > _LONGEST:
+                known.pop(word, None)
+        if len(known) > self._most:
             self._older, self._younger = known, dict(self._seams)
-        self._younger.update(
-            (word, ids) for word, ids in new.items() if ids is not None and len(word) <= _LONGEST
-        )
-        return found
 
 
 def _packed(ids: Sequence[int]) -> bytes:

@@ -93,6 +93,7 @@ def test_words_that_are_not_used_are_dropped():
     known = KnownWords(byte_level(), most=50)
     for number in range(300):
         known.encode_batch([f"river {'x' * (number % 90)} {number}"])
+        known.encode_batch(["".join(f" {'é' * n}" for n in range(40, 90))])
     assert len(known._younger) + len(known._older) < 120
     assert max(map(len, known._younger)) <= 64
     assert "river" in known._younger
