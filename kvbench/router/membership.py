@@ -96,7 +96,7 @@ class Pod:
 
     def allows(self, now: float) -> bool:
         """Return whether it may be sent a request."""
-        return not self.down and self.breaker.allows(now, self.own_in_flight)
+        return not self.down and self.breaker.allows(now, self.own_in_flight, self.requests)
 
 
 class Lease:
@@ -190,7 +190,7 @@ class Membership:
 
     def failed(self, pod: Pod, why: str, now: float) -> None:
         """Take note that a request failed on `pod`."""
-        if pod.breaker.failed(now):
+        if pod.breaker.failed(now, pod.requests):
             pause_s = pod.breaker.pause_s
             logger.warning("%s is left alone for %g s if others can: %s", pod.name, pause_s, why)
         pod.trouble = why

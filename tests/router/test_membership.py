@@ -108,6 +108,24 @@ def test_a_refused_probe_is_believed_at_once_and_others_after_three():
     assert names(membership) == "a"
 
 
+def test_a_pod_that_still_streams_is_tried_again_after_its_pause():
+    """Its stream is no trial; the trial is, as long as it lasts."""
+    membership = members("a", "b")
+    pod = membership.pods["a:1"]
+    stream = Lease(pod, 0)
+    for _ in range(3):
+        Lease(pod, 0).release()
+        membership.failed(pod, "answered 500", 0.0)
+    assert pod not in membership.offered(0.5)
+    assert pod in membership.offered(1.0)
+    trial = Lease(pod, 0)
+    assert pod not in membership.offered(1.0)
+    trial.release()
+    membership.failed(pod, "answered 500", 1.5)
+    assert pod in membership.offered(3.5)
+    stream.release()
+
+
 def test_a_successful_probe_after_failed_ones_closes_the_breaker():
     """A pod that came back need not wait for its pause to end."""
     membership = members("a")
