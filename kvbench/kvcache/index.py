@@ -124,8 +124,10 @@ class BlockIndex:
     """
 
     __slots__ = (
+        "_everyone",
         "_holders",
         "_lower",
+        "_names",
         "_observer",
         "_pods",
         "_stretches",
@@ -141,6 +143,8 @@ class BlockIndex:
         self._observer = observer
         self.dropped = 0
         self._pods: dict[str, _Pod] = {}
+        self._names: dict[int, str] = {}  # by bit
+        self._everyone = 0
         # A bit for each pod that holds the block.
         self._holders: dict[BlockHash, int] = {}
         # The same for lower tiers.
@@ -161,14 +165,18 @@ class BlockIndex:
         """Begin to know a pod, with nothing in it."""
         if pod not in self._pods:
             self._stretches.clear()  # nothing of the new one is known there
-            taken = {known.bit for known in self._pods.values()}
-            bit = next(1 << n for n in range(len(taken) + 1) if 1 << n not in taken)
+            bit = ~self._everyone & (self._everyone + 1)  # the lowest that nobody has
             self._pods[pod] = _Pod(pod, bit)
+            self._names[bit] = pod
+            self._everyone |= bit
 
     def remove(self, pod: str) -> None:
         """Forget a pod altogether."""
         self.clear(pod)
-        self._pods.pop(pod, None)
+        known = self._pods.pop(pod, None)
+        if known is not None:
+            del self._names[known.bit]
+            self._everyone ^= known.bit
 
     def clear(self, pod: str) -> None:
         """Forget what a pod holds: it was reset or restarted, or its events were lost."""
@@ -225,24 +233,21 @@ class BlockIndex:
             anywhere: Whether blocks in lower tiers count too: they are loaded, not computed.
         """
         lower = self._lower if anywhere else {}
-        everyone = 0
-        for known in self._pods.values():
-            everyone |= known.bit
-        left, ends, length = everyone, [], self._stretches.length
+        everyone, length = self._everyone, self._stretches.length
+        left, found = everyone, dict.fromkeys(self._pods, len(hashes))
         for first in range(0, len(hashes) if everyone else 0, length):
             falls = None if lower else self._stretches.find(hashes, first)
             if falls is None:
                 falls = self._falls(hashes[first : first + length], everyone, lower)
             for fallen, held in falls:
-                if fallen & left:
-                    ends.append((fallen & left, first + held))
-                    left &= ~fallen
+                here = fallen & left
+                left ^= here
+                while here:
+                    bit = here & -here
+                    here ^= bit
+                    found[self._names[bit]] = first + held
             if not left:
                 break
-        found = {
-            pod: next((held for fallen, held in ends if fallen & known.bit), len(hashes))
-            for pod, known in self._pods.items()
-        }
         for pod, known in self._pods.items() if self._windowed else ():
             if known.windows is not None and not known.lower:
                 found[pod] = known.windows.reach(hashes, found[pod])

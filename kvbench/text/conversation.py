@@ -208,13 +208,17 @@ class Spoken:
 
     def __init__(self, messages: Sequence[Message]) -> None:
         self.messages = messages
-        self.sound = all(message.sound for message in messages)
-        self.plain = all(message.plain for message in messages)
-        self.whole = all(isinstance(message.content, str) for message in messages)
-        self.developers = any(message.role == "developer" for message in messages)
-        calls = [call for message in messages for call in message.tool_calls or ()]
-        self.calls = len(calls)
-        self.called = sum(len(call.function.arguments) for call in calls)
+        self.sound = self.plain = self.whole = True
+        self.developers = False
+        self.calls = self.called = 0
+        for message in messages:
+            self.sound = self.sound and message.sound
+            self.plain = self.plain and message.plain
+            self.whole = self.whole and isinstance(message.content, str)
+            self.developers = self.developers or message.role == "developer"
+            for call in message.tool_calls or ():
+                self.calls += 1
+                self.called += len(call.function.arguments)
         self.rendered: Rendered | None = None
         self.views: dict[bool, list[dict[str, object]]] = {}
 

@@ -108,17 +108,16 @@ class KnownWords:
         if words is None:
             return self._tokenizer.encode(text)
         known = self._younger
-        try:
-            packed = b"".join(map(known.__getitem__, words))
-        except KeyError:
-            new = list(dict.fromkeys(word for word in words if word not in known))
-            learned = self._learn(new)
-            packed = b"".join(map(known.__getitem__, words)) if learned else b""
+        found = list(map(known.get, words))
+        if None in found:
+            new = [word for word, ids in zip(words, found, strict=True) if ids is None]
+            learned = self._learn(list(dict.fromkeys(new)))
+            found = [known[word] for word in words] if learned else []
             self._shrink(new)
             if not learned:
                 return self._tokenizer.encode(text)
         ids = array("I")
-        ids.frombytes(packed)
+        ids.frombytes(b"".join(found))  # type: ignore[arg-type]  # none of them is None
         return ids
 
     def _cut(self, text: str) -> list[str] | None:
