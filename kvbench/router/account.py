@@ -159,7 +159,7 @@ class Account:
             chosen.in_flight,
             self.evictions.count,
         )
-        if len(record.ttfts) == len(pods):
+        if held and len(record.ttfts) == len(pods):
             best = min(record.ttfts.values())
             record.regret_s = record.ttfts[decision.pod] - best
             self._meters.regret.observe(decision.policy, value=record.regret_s)

@@ -3,9 +3,11 @@
 Rules:
 
 - As long as no byte of an answer has gone to the client, a failed attempt is made again on another
-  pod: no connection, a connection that broke, an answer that was no HTTP. This holds too where the
-  pod had the whole request before it died: generating twice costs time and changes nothing. An idle
-  connection that turns out to be closed costs a new connection to the same pod, and no blame.
+  pod; that a stream begins, which servers say before its first token, goes to the client with that
+  token. An attempt fails: no connection, a connection that broke, an answer that was no HTTP. This
+  holds too where the pod had the whole request before it died: generating twice costs time and
+  changes nothing. An idle connection that turns out to be closed costs a new connection to the same
+  pod, and no blame.
 - An answer of 503, 429 or 508 is passed on only if no other pod is offered: who says so has done
   nothing yet. It would also be the pod with the least to do, and draw all traffic. But of what
   another router has sent here the second 508 is passed on: else routers that have only each other
@@ -24,7 +26,7 @@ Rules:
   the pod's connection to the client's. A client that reads too slowly stops the reading from the
   pod; one that reads nothing for as long as a pod may pause is cut, or its place would be held for
   ever.
-- The body of a request is kept until its answer begins, for another attempt, and no longer.
+- The body of a request is kept until its answer has begun, for another attempt, and no longer.
 - The first token is the first of an answer that is more than a comment, or than that a response
   has begun, which servers say before they compute it. If it is an error, as of an engine that fails
   after its server has said 200, the answer counts as one of that status.
@@ -70,6 +72,7 @@ _ELSEWHERE: Final = frozenset({
     HTTPStatus.TOO_MANY_REQUESTS.value, HTTPStatus.SERVICE_UNAVAILABLE.value, _LOOP,
 })  # fmt: skip
 _NEVER: Final = math.inf
+_LONGEST_PREAMBLE: Final = 2**20  # bytes: it says twice what was asked
 _NO_TOKEN: Final = (b":", b'data: {"error"', b"event: error")  # a comment keeps a stream alive
 
 
@@ -79,7 +82,7 @@ class Limits:
 
     Attributes:
         connect_s: Seconds for a connection.
-        first_byte_s: Seconds from the request to the answer's head.
+        first_byte_s: Seconds from the request to the answer's head, or a stream's first token.
         idle_s: Seconds between pieces of an answer.
     """
 
@@ -239,7 +242,7 @@ class Forwarding:
     # What the pod's connection tells.
 
     def answered(self, head: Head, length: int) -> None:
-        """Make the head to pass on, with what was decided; it leaves with what came behind it."""
+        """Make the head to pass on, with what was decided; it leaves with what comes behind it."""
         fleet, pod, decision = self._fleet, self._pod, self._decision
         status = self._status = head.status
         assert pod is not None
@@ -258,9 +261,7 @@ class Forwarding:
                 fleet.membership.judged(other, pod.name, status, fleet.now())
         if 300 <= status < 400:
             head = stay(head, pod.address)
-        request = self._exchange.request
-        request.body = b""
-        asked = request.head
+        asked = self._exchange.request.head
         self._dechunk = head.chunked and asked.http_1_0
         self._straight = head.chunked and not self._dechunk
         self._keep_alive = head.framed and asked.keep_alive and not asked.http_1_0
@@ -308,18 +309,34 @@ class Forwarding:
             self._first_piece = now
             if self._lease is not None:
                 self._lease.first_token()
+        if self._dechunk:
+            raw = b"".join(pieces)
+        if self._unsent:
+            raw, self._unsent = self._unsent + raw, b""
+            if self._first_piece is None and self._computes(pieces, raw):
+                self._unsent = raw
+                return
+            self._exchange.request.body = b""
         self.deadline = now + fleet.limits.idle_s
         if self._straight:
             self._let_through(pieces)
         if usage is not None:
             for piece in pieces:
                 usage.feed(piece)
-        if self._dechunk:
-            raw = b"".join(pieces)
-        if self._unsent:
-            raw, self._unsent = self._unsent + raw, b""
         if raw:
             self._exchange.raw_write(raw)
+
+    def _computes(self, pieces: tuple[bytes, ...], unsent: bytes) -> bool:
+        """Return whether a pod that has only said that it will stream is at the prompt yet.
+
+        What it has said is kept until there is a token, so that another pod can still be asked; but
+        not what keeps the client's connection alive.
+        """
+        prompt = self._prompt
+        if prompt is None or not prompt.stream or self._status >= 400:
+            return False
+        about = self._exchange.request.head.path == RESPONSES and len(unsent) < _LONGEST_PREAMBLE
+        return not pieces or (about and not pieces[0].startswith(b":"))
 
     def _let_through(self, pieces: tuple[bytes, ...]) -> None:
         """Have the lines that follow pass by, if all there is to do is done; see which have."""
@@ -364,6 +381,8 @@ class Forwarding:
         else:
             self._blame(pod, f"answered {status}")
         self._end(f"{status // 100}xx", self._outcome())
+        if self._unsent:
+            self._exchange.raw_write(self._unsent)
         self._exchange.raw_end(keep_alive=self._keep_alive)
 
     def failed(self, failure: Failure, why: str) -> None:
@@ -394,7 +413,9 @@ class Forwarding:
         self._tried = (*self._tried, pod.name)
         self._troubles = (*self._troubles, f"{pod.name} {why}")
         self._leave(self._in_vain("failed"))
-        self._status = 0
+        self._status, self._unsent = 0, b""
+        if self._preamble is not None:
+            self._preamble = Preamble(stream=self._prompt is not None and self._prompt.stream)
         self._attempt()
 
     # What the client, and time, tell.
@@ -426,7 +447,7 @@ class Forwarding:
 
     def leave(self, pod: Pod, why: str) -> None:
         """Try another pod, if there is one and this one has not begun to answer: it is down."""
-        if self._pod is pod and not self._status and self._another(pod):
+        if self._pod is pod and not self._exchange.started and self._another(pod):
             self._drop()
             self._fleet.meters.errors.add(pod.name, "unavailable")
             self._spent += 1

@@ -91,7 +91,7 @@ def test_the_last_count_holds_where_every_chunk_counts_tokens(last):
 
 
 def test_a_stream_passes_byte_for_byte_and_each_chunk_at_once():
-    """The head before any chunk, each chunk before the next is sent, on a reused connection too."""
+    """The head with the first chunk, each before the next is sent, on a reused connection too."""
 
     async def case():
         steps: asyncio.Queue = asyncio.Queue()
@@ -110,12 +110,12 @@ def test_a_stream_passes_byte_for_byte_and_each_chunk_at_once():
             for _ in range(2):
                 client.send("POST", CHAT, chat("hi", stream=True))
                 steps.put_nowait(0)
+                steps.put_nowait(0)
                 status, headers = await client.head()
                 assert (status, headers["x-kvbench-pod"]) == (200, house.pods[0].name)
                 for text in ("data: a\n\n", "data: é🙂\n\n", "data: [DONE]\n\n"):
-                    steps.put_nowait(0)
                     assert await client.chunk() == chunk(text.encode())
-                steps.put_nowait(0)
+                    steps.put_nowait(0)
                 assert await client.chunk() == chunk(b"")
             assert house.pods[0].connections == 1
             client.close()
@@ -662,6 +662,75 @@ def test_a_pod_that_breaks_off_has_its_client_cut_off():
     run(case)
 
 
+BEGUN = chunk(b'event: response.created\ndata: {"response":{"id":"resp_1"}}\n\n')
+
+
+@pytest.mark.parametrize(
+    ("path", "more", "retried"),
+    [
+        (CHAT, b"", True),
+        (CHAT, b"9\r", True),
+        (CHAT, b"5\r\nda", False),
+        (CHAT, chunk(b": still there\n\n"), False),
+        ("/v1/responses", BEGUN, True),
+        ("/v1/responses", BEGUN[:-9], True),
+        ("/v1/responses", chunk(b": still there\n\n"), False),
+        ("/v1/responses", BEGUN + chunk(b"event: response.output_item.added\n"), False),
+        ("/v1/responses", chunk(b"event: response.created\n" + b"x" * 2**21), False),
+    ],
+)
+def test_a_stream_that_breaks_off_before_its_first_token_is_answered_by_another(
+    path, more, retried
+):
+    """That a pod has taken the request is all that it has said: the client has not seen it yet."""
+
+    async def case():
+        async def begins(call):
+            await call.begin_stream()
+            await call.send(more)
+            call.cut()
+
+        async def streams(call):
+            await call.begin_stream(b"data: 1\n\n")
+            await call.end_stream()
+
+        async with House(begins, streams, policy="round_robin") as house:
+            prompt = chat("hi", stream=True)
+            reply = await ask(house.url, "POST", path, prompt, "x-request-id: mine")
+
+            found = (reply.status, reply.whole, reply.body, reply.headers["x-kvbench-pod"])
+            if not retried:
+                assert found[:2] == (200, False)
+                assert house.pods[1].calls == []
+            else:
+                told = chunk(b"data: 1\n\n") + chunk(b"")
+                assert found == (200, True, told, house.pods[1].name)
+                assert house.pods[1].calls[0].body == prompt
+                ends = [one.end for one in house.router.fleet.account.journal.of("mine")]
+                assert ends == ["failed", "answered"]
+            assert house.in_flight() == [(0, 0), (0, 0)]
+
+    run(case)
+
+
+def test_a_stream_without_anything_in_it_is_passed_on():
+    """Its head, too, when it ends."""
+
+    async def case():
+        async def nothing(call):
+            await call.begin_stream()
+            await call.end_stream()
+
+        async with House(nothing) as house:
+            client = await Client.to(house.url)
+            for _ in range(2):
+                reply = await client.ask("POST", CHAT, chat("hi", stream=True))
+                assert (reply.status, reply.whole, reply.body) == (200, True, chunk(b""))
+            client.close()
+
+    run(case)
+
+
 def test_an_answer_without_a_length_that_breaks_off_resets_the_client():
     """A quiet end would look like a whole answer."""
 
@@ -868,9 +937,10 @@ def test_prefill_counts_until_the_first_token_and_the_request_until_its_end():
         async with House(slowly) as house:
             client = await Client.to(house.url)
             client.send("POST", CHAT, chat("x" * 3992, stream=True))
-            await client.head()
+            await house.pods[0].arrivals.get()
             assert house.in_flight() == [(1, 1000)]
             go_on.set()
+            await client.head()
             await client.chunk()
             assert house.in_flight() == [(1, 0)]
             go_on.set()
@@ -939,15 +1009,18 @@ def test_what_a_pod_refused_or_its_client_left_too_early_is_not_predicted():
 
         async with House(by_turns(refuses, begins, streams, fine), policy="prefix_cost") as house:
             body, predicted = chat("x" * 8000, stream=True), []
-            for _ in range(4):
+            for turn in range(4):
                 client = await Client.to(house.url)
                 client.send("POST", CHAT, body)
-                _, headers = await client.head()
-                predicted.append(int(headers["x-kvbench-predicted-tokens"]))
-                if len(predicted) == 3:
+                await house.pods[0].arrivals.get()
+                if turn != 1:
+                    await client.head()
+                if turn == 2:
                     await client.chunk()
                 client.vanish()
                 await house.quiet()
+                (entry,) = house.router.fleet.account.journal.latest(1)
+                predicted.append(entry.predicted_tokens)
 
             assert predicted[:3] == [0, 0, 0]
             assert predicted[3] > 1000

@@ -259,19 +259,27 @@ async def silent(call):
     await call.gone()
 
 
+async def begins(call):
+    """Say that a stream begins, and no more."""
+    await call.begin_stream()
+    await call.gone()
+
+
+@pytest.mark.parametrize("script", [silent, begins])
 @pytest.mark.parametrize("how", ["sleeps", "freezes"])
-def test_what_waits_at_a_pod_that_is_down_and_silent_is_answered_by_another(how, caplog):
-    """It would wait until the pod is woken, or for ten minutes."""
+def test_what_waits_at_a_pod_that_is_down_and_silent_is_answered_by_another(how, script, caplog):
+    """It would wait until the pod is woken, or for ten minutes; a stream too, before its token."""
     caplog.set_level(logging.INFO, "kvbench.router.probing")
 
     async def case():
         timing = {"probe_every_s": 0.005, "probe_timeout_s": 0.02}
-        async with tell_models(House(silent, fine, policy="round_robin", **timing)) as house:
+        async with tell_models(House(script, fine, policy="round_robin", **timing)) as house:
             pod, other = house.pods
             known = house.router.fleet.membership.pods[pod.name]
             await until(lambda: known.met)
             waiting = await Client.to(house.url)
-            waiting.send("POST", CHAT, chat("hi"), "x-request-id: mine")
+            prompt = chat("hi", stream=script is begins)
+            waiting.send("POST", CHAT, prompt, "x-request-id: mine")
             call = await pod.arrivals.get()
             pod.frozen, pod.metrics = how == "freezes", sleeper([1])
             reply = await waiting.reply()
