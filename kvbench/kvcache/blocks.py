@@ -31,7 +31,7 @@ import msgspec
 import xxhash
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, MutableSequence, Sequence
 
 BlockHash: TypeAlias = int
 ExtraKey: TypeAlias = tuple[str, str] | tuple[str, str, int]
@@ -211,7 +211,10 @@ class BlockChain:
 
 
 def extend_hashes(
-    hashes: list[BlockHash], tokens: array[int], block_size: int, keys: PromptKeys = PLAIN
+    hashes: MutableSequence[BlockHash],
+    tokens: array[int],
+    block_size: int,
+    keys: PromptKeys = PLAIN,
 ) -> None:
     """Add to a prompt's first hashes those of the full blocks behind them.
 
@@ -226,7 +229,7 @@ def extend_hashes(
     data = token_bytes(tokens)[: count * width]
     parent = hashes[-1] if hashes else ROOT
     if keys == PLAIN:
-        hashes += hash_blocks(parent, data, width)
+        hashes.extend(hash_blocks(parent, data, width))
         return
     for block in range(count):
         start = (first + block) * block_size

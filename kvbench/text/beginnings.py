@@ -6,8 +6,8 @@ branches off there: the runs are a tree, and a beginning is a run and how far.
 
 Rules: a name stands for the same numbers for ever, and the same names stand before it. There is
 room for so many numbers and so many names; the runs that were used least recently go first, but
-never before one that branches off. Numbers are kept in tuples or arrays, for these are nothing that
-garbage collections walk through.
+never before one that branches off. Numbers are kept in arrays, for these are nothing that garbage
+collections walk through.
 """
 
 from __future__ import annotations

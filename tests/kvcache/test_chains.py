@@ -38,7 +38,7 @@ def test_the_hashes_are_those_of_the_whole_prompt_whatever_was_seen_before(promp
     for parts, keys in prompts:
         ids, marks = marked(parts)
         for some in (marks, marks[:-1], []):
-            assert store.hashes(ids, some, keys) == block_hashes(ids(0), size, keys)
+            assert list(store.hashes(ids, some, keys)) == block_hashes(ids(0), size, keys)
             assert len(store) <= capacity
 
 
@@ -58,5 +58,5 @@ def test_what_is_least_recently_used_goes_first():
     store.hashes(*old)
     store.hashes(*new)
     assert len(store) == 4
-    assert store.hashes(*old) == block_hashes(old[0](0), 2)
-    assert store.hashes(*new) == block_hashes(new[0](0), 2)
+    assert list(store.hashes(*old)) == block_hashes(old[0](0), 2)
+    assert list(store.hashes(*new)) == block_hashes(new[0](0), 2)
