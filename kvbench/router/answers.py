@@ -30,6 +30,9 @@ _TYPES = {
     HTTPStatus.HTTP_VERSION_NOT_SUPPORTED: "HttpVersionNotSupportedError",
     HTTPStatus.LOOP_DETECTED: "LoopDetectedError",
 }
+ENDING = "The router is ending; ask again, and another will answer."
+"""To whom it will not answer any more."""
+
 _FOR_NOW = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 
 

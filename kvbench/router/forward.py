@@ -45,7 +45,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 from kvbench.policies.decision import Outcome
-from kvbench.router.answers import refuse
+from kvbench.router.answers import ENDING, refuse
 from kvbench.router.heads import length_line, response_head, stay
 from kvbench.router.membership import Lease
 from kvbench.router.responses import RESPONSES, Preamble
@@ -440,10 +440,14 @@ class Forwarding:
             self.deadline = self._fleet.now() + self._fleet.limits.idle_s
 
     def stop(self) -> None:
-        """Cut a client off that is still there: the router has been told to end."""
+        """Cut a client off that is still there, or tell one that has seen nothing: the end."""
         self._drop()
         self._end("stopped", self._in_vain("stopped"))
-        self._exchange.abort(reset=self._exchange.started)
+        if self._exchange.started:
+            self._exchange.abort(reset=True)
+        else:
+            self._exchange.last_on_connection()
+            refuse(self._exchange, HTTPStatus.SERVICE_UNAVAILABLE, ENDING)
 
     def leave(self, pod: Pod, why: str) -> None:
         """Try another pod, if there is one and this one has not begun to answer: it is down."""

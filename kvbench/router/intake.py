@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Final
 from kvbench.errors import InputError
 from kvbench.http.server import Request
 from kvbench.policies.decision import RouteRequest
-from kvbench.router.answers import answer_json
+from kvbench.router.answers import ENDING, answer_json
 from kvbench.router.bodies import CodingError, as_utf8, coding, form_field, uncoded, unpack
 from kvbench.router.forward import Forwarding
 from kvbench.router.heads import goes_round
@@ -161,8 +161,7 @@ class Intake:
         """Refuse: the router ends. It goes on telling how it is."""
         exchange.last_on_connection()
         if exchange.request.path not in _OPEN or not self._pages.show(exchange):
-            sentence = "The router is ending; ask again, and another will answer."
-            self._pages.refuse(exchange, HTTPStatus.SERVICE_UNAVAILABLE, sentence)
+            self._pages.refuse(exchange, HTTPStatus.SERVICE_UNAVAILABLE, ENDING)
 
     def reset(self, exchange: Exchange) -> None:
         """Have all pods empty their prefix caches."""

@@ -474,7 +474,7 @@ def test_requests_under_way_end_before_the_router_does():
 
 @pytest.mark.parametrize("status", [0, 200])
 def test_what_is_left_at_the_end_is_cut_and_not_taken_for_left_by_its_client(status):
-    """Whether or not its answer had begun; the pod is not kept waiting either."""
+    """One that has seen nothing of its answer is told; the pod is not kept waiting either."""
 
     async def case():
         async def endless(call):
@@ -491,8 +491,14 @@ def test_what_is_left_at_the_end_is_cut_and_not_taken_for_left_by_its_client(sta
                 await client.chunk()
             await house.router.stop(0.0)
 
-            with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
-                await client.chunk() if status else await client.head()
+            if status:
+                with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
+                    await client.chunk()
+            else:
+                reply = await client.reply()
+                assert (reply.status, reply.headers["retry-after"]) == (503, "1")
+                assert reply.headers["connection"] == "close"
+                assert "The router is ending" in reply.json()["error"]["message"]
             await call.gone()
             client.close()
             (entry,) = house.router.fleet.account.journal.latest(9)
