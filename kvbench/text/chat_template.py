@@ -9,10 +9,12 @@ what the server renders from the same messages, tools and arguments.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from functools import cached_property
 from typing import TYPE_CHECKING, NoReturn
 
+import msgspec
 from jinja2 import TemplateError, TemplateSyntaxError
 from jinja2.compiler import CodeGenerator, optimizeconst
 from jinja2.ext import Extension, loopcontrols
@@ -59,6 +61,31 @@ class Kept(dict[str, object]):
         if how not in self._told:
             self._told[how] = make()
         return self._told[how]
+
+
+class _Texts:
+    """Texts as JSON; those that came last are known, for an agent says the same again each turn."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._size = 0
+        self._told: dict[str, str] = {}
+
+    def json(self, text: str) -> str:
+        """Return a text as JSON, as Python writes it if nothing is escaped for ASCII.
+
+        Raises:
+            UnicodeEncodeError: It has halves of characters.
+        """
+        found = self._told.get(text)
+        if found is None:
+            found = msgspec.json.encode(text).decode()
+            self._size += len(found)
+            if self._size > self._most:
+                self._told.clear()
+                self._size = len(found)
+            self._told[text] = found
+        return found
 
 
 class _Generator(CodeGenerator):
@@ -124,6 +151,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         return super().getattr(obj, attribute)
 
 
+_texts = _Texts(4 * 2**20)  # characters
 _NONE: frozenset[str] = frozenset()
 _OF_DICTS = frozenset(dir(dict))
 _OF_LOOPS = frozenset(name for name in dir(LoopContext) if name[0] != "_")
@@ -153,6 +181,9 @@ def _to_json(
 
     if type(value) is Kept and separators is None:
         return value.json((ensure_ascii, indent, sort_keys), make)
+    if type(value) is str and not ensure_ascii:
+        with contextlib.suppress(UnicodeEncodeError):  # of halves of characters
+            return _texts.json(value)
     return make()
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from jinja2 import UndefinedError
 from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
 
 from kvbench.errors import InputError
-from kvbench.text.chat_template import ChatTemplate, Kept
+from kvbench.text.chat_template import ChatTemplate, Kept, _Texts
 
 HELLO = [{"role": "user", "content": "hello"}]
 SAY = "{% macro say(n, told) %}{% for one in told %}{{ one.text }}{% endfor %}{% endmacro %}"
@@ -193,6 +196,24 @@ def test_an_attribute_or_a_key_is_what_plain_jinja_finds(thing, name):
     except InputError:
         text = None
     assert text == expected
+
+
+@given(st.text(st.characters(exclude_categories=())) | st.text('\x00\x1f\x7f\x80"\\/\n\t\b\u2028'))
+def test_a_text_as_json_is_what_python_makes_of_it(text):
+    """Also halves of characters, and however else it may be written."""
+    said = [{"role": "user", "content": text}]
+    template = "{{ messages[0].content | tojson }}{{ messages[0].content | tojson(indent=2) }}"
+    made = ChatTemplate(template, where="t", special_tokens={}).render(said)
+    assert made == 2 * json.dumps(text, ensure_ascii=False)
+
+
+def test_texts_as_json_are_known_as_long_as_there_is_room():
+    """Then all of them are forgotten."""
+    texts = _Texts(100)
+    first = texts.json("a" * 30)
+    assert texts.json("a" * 30) is first
+    texts.json("b" * 80)
+    assert texts.json("a" * 30) is not first
 
 
 def test_what_many_prompts_have_in_them_is_made_json_once():
