@@ -41,6 +41,7 @@ FORMS: Final = {
     "": "everything",
     "parts": "chats with contents of several parts",
     "tools": "chats with tools, thoughts or template arguments",
+    "none": "chats with tools of which none may be called",
     "messages": "Anthropic's messages",
     "responses": "responses",
 }
@@ -218,10 +219,12 @@ def _chat_text(model: ModelTokens, said: Conversation) -> list[str] | None:
 
     A server hands a template that may loop over parts a list of them, even where the client sent a
     text. Unless a pod has shown whether it takes a template for such a one, both must come out
-    alike. So must a chat with tools that may be left out, and one without.
+    alike. Tools of which none may be called are there, unless a pod has shown that it was told to
+    leave them out: then a chat with them must be as one without.
     """
     found = None
-    for tools in [said.tools] if said.certain else [said.tools, None]:
+    certain = said.certain or model.of("none").trouble is None
+    for tools in [said.tools] if certain else [said.tools, None]:
         known = model.parts.get(tools is not None)
         reads = model.tokenizer.template(tools=tools is not None).reads_parts
         both = (False, True) if reads else (False,)
@@ -279,4 +282,6 @@ def laid_out(
     if any(model.of(one).trouble is not None for one in (as_chat, form)):
         return None
     text = _chat_text(model, said)
+    if not said.certain and model.of("none").trouble is None:
+        form = "none"
     return None if text is None else (form, text)

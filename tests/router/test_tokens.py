@@ -327,13 +327,37 @@ def with_template(template: str) -> PromptTokens:
     return tokens
 
 
-def test_tools_of_which_none_may_be_called_may_be_left_out_by_the_server():
+def test_tools_of_which_none_may_be_called_are_there_unless_a_pod_leaves_them_out(caplog):
     """It does so if it is told to: then the prompt must be the same with them and without."""
-    asks = {"messages": HELLO, "tools": [TOOL]}
     for template, alike in (("{{ messages[0].content }}", True), ("{{ tools | length }}", False)):
         tokens = with_template(template)
-        assert read(tokens, **asks, tool_choice="auto") is not None
-        assert (read(tokens, **asks, tool_choice="none") is not None) == alike
+        for path, asks in (
+            (CHAT, {"messages": HELLO, "tools": [TOOL], "tool_choice": "none"}),
+            (
+                "/v1/messages",
+                {
+                    "messages": HELLO,
+                    "tools": [{"name": "f", "input_schema": {}}],
+                    "tool_choice": {"type": "none"},
+                },
+            ),
+            (
+                "/v1/responses",
+                {
+                    "input": HELLO,
+                    "tools": [{"type": "function", "name": "f"}],
+                    "tool_choice": "none",
+                },
+            ),
+        ):
+            tokens.models["m"].trust.clear()
+            assert read(tokens, path, **asks).form == "none"
+            assert read(tokens, path, **(asks | {"tool_choice": None})).form != "none"
+            for _ in range(3):
+                tokens.models["m"].count(10, 12, "none")
+            assert "of which none may be called) is routed by estimate" in caplog.text
+            assert (read(tokens, path, **asks) is not None) == alike
+            assert read(tokens, path, **(asks | {"tool_choice": None})) is not None
 
 
 def test_what_a_client_hands_to_the_template_is_handed_on():
