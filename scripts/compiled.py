@@ -25,7 +25,7 @@ MODULES = {
     "policies": ("held", "indexed", "pod_state", "prefix_cost", "prefixes", "rates", "rent"),
     "router": (
         "account", "breaker", "chats", "fleet", "forward", "heads", "intake", "journal", "keys",
-        "membership", "models", "responses", "upstream", "usage",
+        "membership", "meters", "models", "responses", "upstream", "usage",
     ),
 }  # fmt: skip
 

@@ -79,12 +79,13 @@ class Connection(asyncio.Protocol):
     __slots__ = (
         "_body", "_body_size", "_continue", "_deadline", "_dispatching", "_exchange", "_form",
         "_head", "_head_size", "_headers", "_held", "_in_head", "_key", "_known", "_latest",
-        "_mid_request", "_missing", "_over", "_parser", "_paused_reading", "_queue", "_server",
-        "_slow", "_target", "_transport", "write",
+        "_limits", "_mid_request", "_missing", "_now", "_over", "_parser", "_paused_reading",
+        "_queue", "_server", "_slow", "_target", "_transport", "write",
     )  # fmt: skip
 
     def __init__(self, server: Server) -> None:
         self._server = server
+        self._limits, self._now = server.limits, server.now
         self._transport: asyncio.Transport
         self.write: Callable[[bytes], None]  # the transport's
         self._parser = httptools.HttpRequestParser(self)
@@ -107,7 +108,7 @@ class Connection(asyncio.Protocol):
         self._key: tuple[Form, int, int] | None = None  # of a head that is being parsed
         self._form = Form()  # of the known head that came last,
         self._latest: Head | None = None  # and that head
-        self._deadline = server.now() + server.limits.idle_timeout
+        self._deadline = self._now() + self._limits.idle_timeout
 
     # The transport's calls.
 
@@ -140,7 +141,7 @@ class Connection(asyncio.Protocol):
         if data:
             self._parse(data)
         if self._mid_request and not self._in_head:
-            self._deadline = self._server.now() + self._server.limits.read_timeout
+            self._deadline = self._now() + self._limits.read_timeout
         self._dispatch()
         if self._queue and not self._paused_reading and self._far_ahead(_QUEUE):
             self._paused_reading = True
@@ -154,14 +155,13 @@ class Connection(asyncio.Protocol):
                 if not end:
                     length, end = self._recognise(data)
                 head = self._latest
-                if not end or head is None or length > self._server.limits.max_body:
+                if not end or head is None or length > self._limits.max_body:
                     return data
-                self._known, self._missing = head, max(length, 0)
-                data = data[end:]
-                if len(data) == self._missing and self._idle():
-                    self._known = None
+                data, missing = data[end:], max(length, 0)
+                if len(data) == missing <= _SMALL and self._idle():
                     self._begin(Request(head, data))
                     return b""
+                self._known, self._missing = head, missing
             if len(data) < self._missing:
                 self._mid_request = True
                 self._missing -= len(data)
@@ -190,20 +190,15 @@ class Connection(asyncio.Protocol):
         return key[1], key[2]
 
     def _idle(self) -> bool:
-        """Return whether a small request that is complete could be handed out at once."""
-        return (
-            self._exchange is None
-            and not self._queue
-            and not self._held
-            and self._missing <= _SMALL
-        )
+        """Return whether a request that is complete could be handed out at once."""
+        return self._exchange is None and not self._queue and not self._held
 
     def _parse(self, data: bytes) -> None:
         """Have the parser understand it."""
         self._head_size += len(data)  # set back where a request begins, or its body comes on
         self._feed(data)
         self._key = None
-        if self._mid_request and self._head_size > self._server.limits.max_header:
+        if self._mid_request and self._head_size > self._limits.max_header:
             self._refuse(431, "Request header fields too large.")  # or its trailer, or a chunk's
 
     def _feed(self, data: bytes) -> None:
@@ -253,7 +248,7 @@ class Connection(asyncio.Protocol):
         self._body = []
         self._head_size = self._body_size = 0
         self._in_head = self._mid_request = True
-        self._deadline = self._server.now() + self._server.limits.read_timeout
+        self._deadline = self._now() + self._limits.read_timeout
 
     def on_url(self, url: bytes) -> None:
         """Take a piece of the target."""
@@ -268,7 +263,7 @@ class Connection(asyncio.Protocol):
         """Refuse at once what will be too large; learn a head that came in one piece."""
         self._in_head = False
         size = len(self._target) + sum(len(name) + len(value) + 4 for name, value in self._headers)
-        if size > self._server.limits.max_header:
+        if size > self._limits.max_header:
             self._refuse(431, "Request header fields too large.")
             return
         version = self._parser.get_http_version()
@@ -276,7 +271,7 @@ class Connection(asyncio.Protocol):
             self._refuse_version()
             return
         for name, value in self._headers:
-            if name == b"content-length" and int(value) > self._server.limits.max_body:
+            if name == b"content-length" and int(value) > self._limits.max_body:
                 self._refuse(413, "Request body too large.")
             elif name == b"expect" and value.lower() == b"100-continue":
                 self._continue = version != "1.0"
@@ -298,7 +293,7 @@ class Connection(asyncio.Protocol):
         self._continue = False  # it did not wait
         self._head_size = 0
         self._body_size += len(body)
-        if self._body_size > self._server.limits.max_body:
+        if self._body_size > self._limits.max_body:
             self._refuse(413, "Request body too large.")
         elif not self._over:
             self._take(body)
@@ -321,7 +316,7 @@ class Connection(asyncio.Protocol):
 
     def _far_behind(self) -> bool:
         """Return whether the client has left too much unread."""
-        return self._transport.get_write_buffer_size() > self._server.limits.max_unsent
+        return self._transport.get_write_buffer_size() > self._limits.max_unsent
 
     def finished(self, exchange: Exchange, *, keep_alive: bool) -> None:
         """Serve the next request, or hang up."""
@@ -335,7 +330,7 @@ class Connection(asyncio.Protocol):
             self._hang_up()
             return
         if not self._mid_request:
-            self._deadline = self._server.now() + self._server.limits.idle_timeout
+            self._deadline = self._now() + self._limits.idle_timeout
         self._dispatch()
 
     def cut(self, *, reset: bool) -> None:
@@ -352,10 +347,10 @@ class Connection(asyncio.Protocol):
         """Count anew what is held; return whether the server may hold so much."""
         server = self._server
         self.recount()
-        if server.held > server.limits.max_held:
+        if server.held > self._limits.max_held:
             for connection in server.connections:
                 connection.recount()  # handlers have let go of some meanwhile
-        return server.held <= server.limits.max_held
+        return server.held <= self._limits.max_held
 
     def preamble(self) -> bytes:
         """Header lines of every answer."""
@@ -411,7 +406,7 @@ class Connection(asyncio.Protocol):
         self._body.append(piece)
         self._held += len(piece)
         self._server.held += len(piece)
-        if self._server.held > self._server.limits.max_held and not self.weigh():
+        if self._server.held > self._limits.max_held and not self.weigh():
             self._refuse(503, "Too much is being sent at once.")
         return not self._over
 
@@ -468,7 +463,7 @@ class Connection(asyncio.Protocol):
         """End the connection so that a client that is still sending can read the answer."""
         if self._over and self._mid_request and self._transport.can_write_eof():
             self._transport.write_eof()
-            self._deadline = self._server.now() + _LINGER_S
+            self._deadline = self._now() + _LINGER_S
         else:
             self._over = True
             self._transport.close()

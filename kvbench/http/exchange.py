@@ -123,9 +123,10 @@ class Exchange:
         self.closed = False
         self.started = False
         self._wire = wire
-        self._keep_alive = request.head.keep_alive
+        head = request.head
+        self._keep_alive = head.keep_alive
         self._chunked = False
-        self._bodiless = request.head.method == "HEAD"
+        self._bodiless = head.method == "HEAD"
         self._remaining: int | None = None
 
     @property

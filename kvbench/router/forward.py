@@ -100,9 +100,9 @@ class Forwarding:
     """
 
     __slots__ = (
-        "_among", "_arrived", "_connecting", "_dechunk", "_decision", "_doubted", "_exchange",
-        "_first_piece", "_fleet", "_keep_alive", "_lease", "_looped", "_pod", "_policy",
-        "_preamble", "_prompt", "_request", "_sent", "_slow", "_spent", "_status", "_straight",
+        "_among", "_arrived", "_chunked", "_connecting", "_dechunk", "_decision", "_doubted",
+        "_exchange", "_first_piece", "_fleet", "_keep_alive", "_lease", "_looped", "_pod",
+        "_policy", "_preamble", "_prompt", "_request", "_sent", "_slow", "_spent", "_status",
         "_tried", "_troubles", "_unsent", "_upstream", "_usage", "deadline", "on_end",
     )  # fmt: skip
 
@@ -144,7 +144,7 @@ class Forwarding:
         self._first_piece: float | None = None
         self._status = 0
         self._unsent = b""
-        self._keep_alive = self._dechunk = self._straight = self._looped = False
+        self._chunked = self._dechunk = self._keep_alive = self._looped = False
         self._slow = False  # whether the client has yet to take what has come
         self.deadline = _NEVER
         exchange.on_close = self._client_left
@@ -262,8 +262,8 @@ class Forwarding:
         if 300 <= status < 400:
             head = stay(head, pod.address)
         asked = self._exchange.request.head
-        self._dechunk = head.chunked and asked.http_1_0
-        self._straight = head.chunked and not self._dechunk
+        self._chunked = head.chunked
+        self._dechunk = self._chunked and asked.http_1_0
         self._keep_alive = head.framed and asked.keep_alive and not asked.http_1_0
         if pod.trouble is not None and _well(status):
             fleet.membership.answered(pod)
@@ -309,8 +309,8 @@ class Forwarding:
             self._first_piece = now
             if self._lease is not None:
                 self._lease.first_token()
-        if self._dechunk:
-            raw = b"".join(pieces)
+        if self._chunked:
+            raw = self._let_through(raw, pieces)
         if self._unsent:
             raw, self._unsent = self._unsent + raw, b""
             if self._first_piece is None and self._computes(pieces, raw):
@@ -318,8 +318,6 @@ class Forwarding:
                 return
             self._exchange.request.body = b""
         self.deadline = now + fleet.limits.idle_s
-        if self._straight:
-            self._let_through(pieces)
         if usage is not None:
             for piece in pieces:
                 usage.feed(piece)
@@ -338,8 +336,13 @@ class Forwarding:
         about = self._exchange.request.head.path == RESPONSES and len(unsent) < _LONGEST_PREAMBLE
         return not pieces or (about and not pieces[0].startswith(b":"))
 
-    def _let_through(self, pieces: tuple[bytes, ...]) -> None:
-        """Have the lines that follow pass by, if all there is to do is done; see which have."""
+    def _let_through(self, raw: bytes, pieces: tuple[bytes, ...]) -> bytes:
+        """Return what the client is sent of chunks.
+
+        Behind the first token, whole lines are sent as they are: those that follow may pass by.
+        """
+        if self._dechunk:
+            return b"".join(pieces)
         upstream, usage = self._upstream, self._usage
         assert upstream is not None
         if upstream.counted and usage is not None:
@@ -347,6 +350,7 @@ class Forwarding:
             upstream.counted = b""
         whole = self._first_piece is not None and pieces and pieces[-1].endswith(b"\n")
         upstream.sink = self._exchange.sink if whole else None
+        return raw
 
     def overdue(self, now: float) -> bool:
         """Return whether it has taken too long; to be asked now and then."""
@@ -513,9 +517,9 @@ class Forwarding:
 
     def _leave(self, outcome: Outcome) -> None:
         """Give back the place on the pod and tell the policy."""
-        if self._lease is not None:
-            self._lease.release()
-            self._lease = None
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            lease.release()
             if self._prompt is not None:
                 self._fleet.finished(self._policy, self._request, self._decision, outcome)
         self._pod = None

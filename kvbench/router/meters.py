@@ -74,7 +74,7 @@ class Meters:
     def forget_pod(self, pod: str) -> None:
         """Drop what was counted of a pod that is gone: names come and go without end."""
         self.passed_before += by_status(self.requests, pod)
-        for instrument in vars(self).values():
+        for instrument in [getattr(self, name) for name in dir(self)]:
             if isinstance(instrument, Counts | Levels | Buckets):
                 instrument.forget("pod", pod)
 

@@ -265,7 +265,7 @@ class Upstream(asyncio.Protocol):
         Raises:
             ValueError: There is more than was announced.
         """
-        if head.has_body and head.chunked:
+        if head.chunked and head.has_body:
             if self._aligned:
                 data = self._take_chunks(data)
             if data:
@@ -273,15 +273,10 @@ class Upstream(asyncio.Protocol):
             pieces, self._pieces = tuple(self._pieces), []
             return pieces
         if head.framed:
-            if head.has_body:
-                self._missing -= len(data)
-            elif data:
-                self._missing = -1
-            else:
-                self._missing = 0
-            if self._missing < 0:
+            missing = (self._missing if head.has_body else 0) - len(data)
+            if missing < 0:
                 raise ValueError
-            self._complete = not self._missing
+            self._missing, self._complete = missing, not missing
         return (data,) if data else ()
 
     def _take_chunks(self, data: bytes) -> bytes:

@@ -21,6 +21,7 @@ from typing import Final
 KEY: Final = b'"usage":'
 _KEPT: Final = len(KEY)
 _WINDOW: Final = 1024
+_BEHIND: Final = _WINDOW - _KEPT
 _PROMPT: Final = re.compile(rb'"(?:prompt|input)_tokens"\s*:\s*(\d{1,12})\b')
 _CACHED: Final = re.compile(rb'"(?:cached|cache_read_input)_tokens"\s*:\s*(\d{1,12})\b')
 _BRIEF: Final = re.compile(rb'"(?:completion|output)_tokens"\s*:\s*[01]\b')
@@ -43,20 +44,21 @@ class UsageFinder:
         if not key:
             self._tail = b"" if piece.endswith(b"\n") else window[-_KEPT:]  # a key is in one line
             return
-        self._found = key + rest[: _WINDOW - _KEPT]
-        self._tail = self._found if len(self._found) < _WINDOW else window[-_KEPT:]
+        found = self._found = key + rest[:_BEHIND]
+        self._tail = found if len(found) < _WINDOW else window[-_KEPT:]
 
     def brief(self) -> bool:
         """Return whether it said that one token was generated, or none."""
-        return _BRIEF.search(self._found) is not None
+        found = self._found
+        return _BRIEF.search(found, max(found.find(b'"completion_'), 0)) is not None
 
     def tokens(self) -> tuple[int | None, int | None]:
         """Return the prompt's tokens, and how many of them were cached, as far as it said."""
         found = self._found
-        if not found:
-            return None, None
-        prompt, cached = _PROMPT.search(found), _CACHED.search(found)
+        prompt = _PROMPT.search(found)
         tokens = int(prompt[1]) if prompt else None
+        at = found.find(b'"cache')  # sooner than by the pattern
+        cached = _CACHED.search(found, at) if at >= 0 else None
         if tokens is not None and found.find(b"cache_") >= 0:  # not `in`, which is slow
             tokens += sum(map(int, _BESIDE.findall(found)))
         return tokens, int(cached[1]) if cached else None
