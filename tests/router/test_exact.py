@@ -18,6 +18,7 @@ from tool_templates import ALL
 from kvbench.clock import WallClock
 from kvbench.metrics.router import METRICS
 from kvbench.pod.publisher import EventsConfig, Publisher
+from kvbench.router.model_tokens import FORMS
 from kvbench.router.service import Router, Settings
 from kvbench.text.tokenizer import SHIPPED, Tokenizer
 
@@ -49,6 +50,59 @@ def agent_turns(count):
             {"role": "assistant", "content": None, "reasoning_content": "hm", "tool_calls": [call]},
             {"role": "tool", "tool_call_id": call["id"], "content": f"{turn} " * 40},
         ]
+
+
+def message_turns(count):
+    """Yield the same in Anthropic's form, as Claude Code sends it."""
+    messages = [{"role": "user", "content": "What is in them? " * 20}]
+    tools = [{"name": "read", "input_schema": {"type": "object"}}]
+    for turn in range(count):
+        bill = {"type": "text", "text": f"x-anthropic-billing-header: cch={turn};"}
+        system = [bill, {"type": "text", "text": "You may read files. " * 10}]
+        body = {"model": "tiny", "max_tokens": 1, "stream": turn == 1}
+        yield body | {"messages": messages, "tools": tools, "system": system}
+        call = {
+            "type": "tool_use",
+            "id": f"call{turn:05}",
+            "name": "read",
+            "input": {"path": f"/{turn}"},
+        }
+        answer = {"type": "tool_result", "tool_use_id": call["id"], "content": f"{turn} " * 40}
+        messages = [
+            *messages,
+            {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm"}, call]},
+            {"role": "user", "content": [answer, {"type": "text", "text": "go on"}]},
+        ]
+
+
+def response_turns(count):
+    """Yield the same as responses, as Codex sends it."""
+    items = [{"role": "user", "content": [{"type": "input_text", "text": "What is there? " * 20}]}]
+    tools = [{"type": "function", "name": "read", "parameters": {"type": "object"}}]
+    for turn in range(count):
+        body = {"model": "tiny", "max_output_tokens": 1, "stream": turn == 1, "tools": tools}
+        yield body | {"input": items, "instructions": "You may read files. " * 10}
+        call = {"type": "function_call", "name": "read", "arguments": "{}"}
+        name = {"call_id": f"call{turn:05}"}
+        items = [
+            *items,
+            {"type": "reasoning", "summary": [], "content": [THOUGHT]},
+            {**call, **name},
+            {"type": "function_call_output", **name, "output": f"{turn} " * 40},
+        ]
+
+
+THOUGHT = {"type": "reasoning_text", "text": "hm"}
+
+
+def used(body: bytes) -> tuple[int, int]:
+    """Return the prompt's tokens, and how many of them were cached, whatever API says it."""
+    usage, _ = json.JSONDecoder().raw_decode(body.rpartition(b'"usage":')[2].decode())
+    details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
+    if details is not None:
+        return usage.get("prompt_tokens", usage.get("input_tokens")), details["cached_tokens"]
+    cached = usage["cache_read_input_tokens"]
+    return usage["input_tokens"] + cached + usage["cache_creation_input_tokens"], cached
 
 
 class House(contextlib.AsyncExitStack):
@@ -118,9 +172,8 @@ class House(contextlib.AsyncExitStack):
         heard = sum(s.batches for streams in self.ledger.streams.values() for s in streams)
         reply = await ask(self.url, "POST", path, body, *headers)
         assert reply.status == 200, reply.body
-        usage = reply.json()["usage"]
-        cached = usage["prompt_tokens_details"]["cached_tokens"]
-        if usage["prompt_tokens"] - cached >= 32:
+        tokens, cached = used(reply.body)
+        if tokens - cached >= 32:
             await self.until(
                 lambda: (
                     heard
@@ -255,22 +308,31 @@ def test_texts_and_token_ids_are_matched_too():
     run(case)
 
 
+@pytest.mark.parametrize(
+    ("path", "turns"),
+    [(CHAT, agent_turns), ("/v1/messages", message_turns), ("/v1/responses", response_turns)],
+)
 @pytest.mark.parametrize("template", sorted(ALL))
-def test_a_chat_with_tools_is_foretold_turn_by_turn(tmp_path, template):
-    """Calls, answers to them, thoughts: what is predicted is delivered, and counted alike."""
+def test_a_chat_with_tools_is_foretold_turn_by_turn(tmp_path, template, path, turns):
+    """Calls, answers to them, thoughts: what is predicted is delivered, and counted alike.
+
+    In OpenAI's two forms and in Anthropic's.
+    """
     shutil.copytree(Path(__file__).parent.parent / "pod" / "recorded" / "tiny", tmp_path / "model")
     (tmp_path / "model" / "chat_template.jinja").write_text(ALL[template])
     pod = {"tokenizer": Tokenizer.load(tmp_path / "model"), "takes_tools": True}
 
     async def case():
         async with House(1, pod=pod) as house:
-            found = [await house.ask(json.dumps(body).encode()) for body in agent_turns(4)]
+            found = [await house.ask(json.dumps(body).encode(), path=path) for body in turns(4)]
             assert [predicted for _, predicted, _ in found] == [cached for *_, cached in found]
             assert all(cached > 0 for *_, cached in found[1:])
             decisions = await house.decisions()
             assert [one["exact"] for one in decisions] == [True, True, True, False]  # no event yet
-            trust = house.router.fleet.tokens.models["tiny"].of("tools")
-            assert (trust.trouble, trust.checked, trust.miscounted) == (None, 3, 0)
+            model = house.router.fleet.tokens.models["tiny"]
+            trusts = [model.of(form) for form in FORMS]
+            assert {trust.trouble for trust in trusts} == {None}
+            assert max((one.checked, one.miscounted) for one in trusts) == (3, 0)
 
     run(case)
 
