@@ -19,7 +19,7 @@ from jinja2 import TemplateError, TemplateSyntaxError
 from jinja2.compiler import CodeGenerator, optimizeconst
 from jinja2.ext import Extension, loopcontrols
 from jinja2.meta import find_undeclared_variables
-from jinja2.nodes import Call, Const, For, Getattr, Getitem, Macro, Name
+from jinja2.nodes import Add, Call, Const, For, Getattr, Getitem, Macro, Name, Output
 from jinja2.runtime import LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace, missing
@@ -91,8 +91,45 @@ class _Texts:
 class _Generator(CodeGenerator):
     """Writes a template's code: of a dict `m.role` and `m["role"]` are found without a call.
 
-    Of other things, and of a dict that has none, the sandbox says it, as it would of all.
+    Of other things, and of a dict that has none, the sandbox says it, as it would of all. And texts
+    that are added to be printed are printed one after the other: so a long content is not copied
+    with each that is added to it, and is the object that the template was handed.
     """
+
+    def visit_Output(self, node: Output, frame: Frame) -> None:  # noqa: N802 - of the base class
+        """Write what is printed."""
+        chains = [_terms(child) for child in node.nodes]
+        if frame.buffer is not None or frame.require_output_check or not any(chains):
+            super().visit_Output(node, frame)
+            return
+        for child, terms in zip(node.nodes, chains, strict=True):
+            if not terms:
+                one = Output([child], lineno=node.lineno)
+                one.set_environment(self.environment)
+                super().visit_Output(one, frame)
+                continue
+            self._print_each(terms, frame)
+
+    def _print_each(self, terms: Sequence[Node], frame: Frame) -> None:
+        """Write that terms are printed one after the other, or their sum, if one is no text."""
+        said, unsure = list[str](), list[str]()
+        for term in terms:
+            if isinstance(term, Const):
+                said.append(repr(term.value))
+                continue
+            said.append(self.temporary_identifier())
+            unsure.append(f"type({said[-1]}) is str")
+            self.writeline(f"{said[-1]} = ", term)
+            self.visit(term, frame)
+        self.writeline(f"if {' and '.join(unsure)}:")
+        self.indent()
+        for one in said:
+            self.writeline(f"yield {one}")
+        self.outdent()
+        self.writeline("else:")
+        self.indent()
+        self.writeline(f"yield str({' + '.join(said)})")
+        self.outdent()
 
     @optimizeconst
     def visit_Getattr(self, node: Getattr, frame: Frame) -> None:  # noqa: N802 - of the base class
@@ -149,6 +186,19 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         elif attribute in _HARMLESS.get(kind, _NONE):
             return getattr(obj, attribute)
         return super().getattr(obj, attribute)
+
+
+def _terms(printed: Node) -> list[Node]:
+    """Return what is added, if it begins with a text and is not that of constants; else nothing."""
+    terms: list[Node] = []
+    while isinstance(printed, Add):
+        terms.append(printed.right)
+        printed = printed.left
+    terms.append(printed)
+    constants = [term.value for term in terms if isinstance(term, Const)]
+    if not isinstance(printed, Const) or len(constants) == len(terms):
+        return []
+    return terms[::-1] if all(isinstance(value, str) for value in constants) else []
 
 
 _texts = _Texts(4 * 2**20)  # characters

@@ -198,6 +198,45 @@ def test_an_attribute_or_a_key_is_what_plain_jinja_finds(thing, name):
     assert text == expected
 
 
+@pytest.mark.parametrize(
+    "sum_",
+    [
+        "'a' + m.content + 'b'", "'a' + m.content + m.none", "'a' + m.x", "'a' + 1", "'' + m.role",
+        "'a' + (1 + 2) | string", "'a' + 'b'", "'a' + m.content | trim + '\\n'", "m.content + 'a'",
+        "'a' + (m.content if m.role == 'user' else 'x') + 'b' ~ 3", "1 + 2", "'a' + '{}'.format(1)",
+        "'a' + say(m)", "'a' + m.content[:2] + m['content'][2:]", "'a' + m.list", "'<' + m.deep.x",
+    ],
+)  # fmt: skip
+def test_texts_that_are_added_are_printed_one_after_the_other(sum_):
+    """As plain Jinja prints their sum, and where there is none, it fails as there."""
+    source = (
+        "{% macro say(m) %}{{ '[' + m.role + ']' }}{% endmacro %}{{ 'x' }}"
+        "{% for m in messages %}a{{ SUM }}{{- SUM }}{% set t %}{{ SUM }}{% endset %}{{ t }}"
+        "{% endfor %}".replace("SUM", sum_)
+    )
+    said = [{"role": "user", "content": " river ", "none": None, "list": [1], "deep": {"x": "y"}}]
+    plain = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+    expected, fails, wrong = None, "", ""
+    try:
+        expected = plain.from_string(source).render(messages=said)
+    except (TypeError, UndefinedError) as error:
+        fails = str(error)
+    try:
+        made = ChatTemplate(source, where="t", special_tokens={}).render(said)
+    except InputError as error:
+        made, wrong = None, error.message
+    assert made == expected
+    assert fails in wrong
+
+
+def test_a_content_that_is_printed_is_the_object_that_came():
+    """Also where texts are added to it: it is one of the parts."""
+    said = [{"role": "user", "content": "river " * 100}]
+    for source in ("{{ messages[0].content }}", "{{ '<' + messages[0].content + '>' + '\\n' }}"):
+        parts = ChatTemplate(source, where="t", special_tokens={}).parts(said)
+        assert any(part is said[0]["content"] for part in parts)
+
+
 @given(st.text(st.characters(exclude_categories=())) | st.text('\x00\x1f\x7f\x80"\\/\n\t\b\u2028'))
 def test_a_text_as_json_is_what_python_makes_of_it(text):
     """Also halves of characters, and however else it may be written."""
