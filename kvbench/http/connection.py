@@ -255,9 +255,12 @@ class Connection(asyncio.Protocol):
         self._target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header; one that comes behind the body is none of the request's."""
+        """Take a header; one that comes behind the body is none of the request's.
+
+        The parser leaves the blanks behind a value, which are none of it.
+        """
         if self._in_head:
-            self._headers.append((name.lower(), value))
+            self._headers.append((name.lower(), value.rstrip(b" \t")))
 
     def on_headers_complete(self) -> None:
         """Refuse at once what will be too large; learn a head that came in one piece."""

@@ -179,6 +179,18 @@ def test_any_chunking_of_requests_gets_the_same_answers(sent: list[bytes], data:
     assert [json.loads(answer)[4].encode("latin-1") for answer in answers] == sent
 
 
+def test_blanks_around_a_header_are_none_of_its_value():
+    """The first time and when it is known; those in it are."""
+    for _ in range(2):
+        written = talk([post(b"1", "X-Session-Id:  \ta b \t ", "X-Empty:  ")] * 2).written
+        for answer in bodies(written):
+            assert json.loads(answer)[3] == [
+                ["host", "x"],
+                ["x-session-id", "a b"],
+                ["x-empty", ""],
+            ]
+
+
 def test_one_byte_at_a_time_is_understood():
     """The worst chunking, with a body in chunks of its own."""
     stream = (
