@@ -49,16 +49,15 @@ class UsageFinder:
 
     def brief(self) -> bool:
         """Return whether it said that one token was generated, or none."""
-        found = self._found
-        return _BRIEF.search(found, max(found.find(b'"completion_'), 0)) is not None
+        return _BRIEF.search(self._found) is not None
 
     def tokens(self) -> tuple[int | None, int | None]:
         """Return the prompt's tokens, and how many of them were cached, as far as it said."""
         found = self._found
-        prompt = _PROMPT.search(found)
+        if not found:
+            return None, None
+        prompt, cached = _PROMPT.search(found), _CACHED.search(found)
         tokens = int(prompt[1]) if prompt else None
-        at = found.find(b'"cache')  # sooner than by the pattern
-        cached = _CACHED.search(found, at) if at >= 0 else None
         if tokens is not None and found.find(b"cache_") >= 0:  # not `in`, which is slow
             tokens += sum(map(int, _BESIDE.findall(found)))
         return tokens, int(cached[1]) if cached else None
