@@ -51,6 +51,7 @@ _IDLE_S: Final = 4.0
 _MOST_HEAD: Final = 64 * 2**10
 _PROTOCOL: Final = b"HTTP/1."
 _CHUNK: Final = re.compile(rb"(?!0)([0-9a-fA-F]{1,7})\r\n")  # its size, which is not 0
+_END: Final = b"0\r\n\r\n"
 _MOST_ALONE: Final = 2048
 
 
@@ -100,8 +101,8 @@ class Upstream(asyncio.Protocol):
 
     __slots__ = (
         "_aligned", "_buffer", "_caller", "_complete", "_form", "_head", "_latest", "_length",
-        "_method", "_missing", "_parser", "_paused", "_pieces", "_pool", "_single", "_transport",
-        "counted", "idle_since", "moved", "sink", "used",
+        "_method", "_missing", "_parser", "_paused", "_pieces", "_pool", "_raw_head", "_single",
+        "_transport", "counted", "idle_since", "moved", "sink", "used",
     )  # fmt: skip
 
     def __init__(self, pool: Pool, *, single: bool = False) -> None:
@@ -109,7 +110,8 @@ class Upstream(asyncio.Protocol):
         self._single = single  # it serves one request, and whoever asked for it closes it
         self._transport: asyncio.Transport
         self._caller: Caller | None = None
-        self._parser: httptools.HttpResponseParser  # of chunks
+        self._parser: httptools.HttpResponseParser | None = None  # of chunks, from a cut one on
+        self._raw_head = b""  # what it is to be fed first
         self._aligned = False  # whether chunks come, and none yet that was not whole
         self.sink: Callable[[bytes], None] | None = None
         self.moved = False
@@ -248,8 +250,7 @@ class Upstream(asyncio.Protocol):
             self._missing = self._length
             if self._head.chunked:
                 self._aligned = self._head.has_body
-                self._parser = httptools.HttpResponseParser(self)
-                self._parser.feed_data(head)
+                self._parser, self._raw_head = None, head
             elif self._length >= 0 and self._method == "POST" and (key := split(head)):
                 self._form, self._latest = key[0], self._head
             return data
@@ -269,6 +270,9 @@ class Upstream(asyncio.Protocol):
             if self._aligned:
                 data = self._take_chunks(data)
             if data:
+                if self._parser is None:
+                    self._parser = httptools.HttpResponseParser(self)
+                    self._parser.feed_data(self._raw_head)
                 self._parser.feed_data(data)
             pieces, self._pieces = tuple(self._pieces), []
             return pieces
@@ -282,8 +286,8 @@ class Upstream(asyncio.Protocol):
     def _take_chunks(self, data: bytes) -> bytes:
         """Take the whole chunks that `data` begins with; return what is for the parser.
 
-        As a stream comes, a read is a chunk or a few. The parser need not see these; but from the
-        first that is cut, it sees all.
+        As a stream comes, a read is a chunk or a few. The parser need not see these, nor a plain
+        end; but from the first that is cut, it sees all.
         """
         at, end = 0, len(data)
         while at < end:
@@ -296,6 +300,9 @@ class Upstream(asyncio.Protocol):
                 break
             self._pieces.append(data[start:stop])
             at = stop + 2
+        if data[at:] == _END:
+            self._complete = True
+            return b""
         self._aligned = at == end
         return data[at:]
 

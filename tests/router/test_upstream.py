@@ -96,7 +96,7 @@ def test_chunks_are_the_same_however_they_are_cut(parts, cuts):
     assert heard.raw == body
 
 
-def test_a_stream_that_comes_chunk_by_chunk_needs_no_parser_until_its_end():
+def test_a_stream_is_understood_chunk_by_chunk():
     """And two chunks in one read are two pieces."""
     chunks = (b"2\r\nhi\r\n", b"2\r\n, \r\n", b"3\r\nyou\r\n1\r\n!\r\n", b"2\r\n\r\n\r\n")
     heard = hear(HEAD, *chunks, b"0\r\n\r\n")
