@@ -8,13 +8,14 @@ import json
 import pytest
 from fakes_pod import make_config, running_pod, tokenizer
 from tool_templates import ALL
-from vllm_chats import RECORDED, model_of
+from vllm_chats import CHAT, RECORDED, model_of
 from wire import connected, scene
 
 from kvbench.clock import WallClock
 from kvbench.pod.errors import ApiError
 from kvbench.pod.messages import MESSAGES, parse_count, parse_messages
 from kvbench.pod.prompts import encode
+from kvbench.pod.request import parse_chat
 from kvbench.pod.responses import RESPONSES, parse_response
 
 ASKED = {"model": "tiny", "max_tokens": 4, "messages": [{"role": "user", "content": "hello"}]}
@@ -31,7 +32,7 @@ def recorded(path):
                 yield name, body, ids
 
 
-@pytest.mark.parametrize("path", [MESSAGES, RESPONSES])
+@pytest.mark.parametrize("path", [MESSAGES, RESPONSES, CHAT])
 def test_a_prompt_has_the_tokens_that_a_real_vllm_makes_of_it(path):
     """Tools, calls, thoughts, answers, over four templates; what it refuses is refused."""
     models = {name: model_of(template).models["m"].tokenizer for name, template in ALL.items()}
@@ -42,8 +43,10 @@ def test_a_prompt_has_the_tokens_that_a_real_vllm_makes_of_it(path):
             if path == MESSAGES:
                 asked = {"max_tokens": 1, **body}
                 ask = parse_messages(asked, "m", system_first=of.system_first, takes_tools=True)
-            else:
+            elif path == RESPONSES:
                 ask, _ = parse_response(body, "m")
+            else:
+                ask = parse_chat(body, "m", takes_tools=True)
             (made,) = encode(ask, of, 100_000)
         except ApiError:
             made = None
