@@ -10,9 +10,10 @@ where everything stood; a dictionary takes a twentieth.
 - Other text is cut only where every one of the `CUTS` cuts for certain: before a space with an
   ASCII letter behind it, if that space is the first. For none of them has one in the middle of what
   is no space. What lies between and is not ASCII is one word.
-- A word alone is cut into itself; where it is not, the text is left to the library. So is a text
-  with an added token in it that is no seam (`kvbench.text.prefix_store`), and one with many new
-  words.
+- A word of ASCII, its bytes spelt as the vocabulary spells them, is for the model alone; another
+  is for the whole library, which cuts it as it would in its text.
+- A text with an added token in it that is no seam (`kvbench.text.prefix_store`) is left to the
+  library, and so is one with many new words.
 
 Refuses (by leaving everything to the library): expressions other than the `CUTS`, normalizers other
 than NFC, which leaves ASCII as it is and does not join what is cut here, and models other than BPE.
@@ -59,6 +60,7 @@ _PROPERTY: Final = re.compile(r"(\[[^\]]*\])|(\\p\{\w+\})")
 _LETTERS: Final = " ?[A-Za-z]+|"  # tried first, these say the same, and most words are such
 _CERTAIN: Final = re.compile(r"(?<=\S)(?= [A-Za-z])")
 _TRIAL: Final = "It's  A\tcamelCase's 12345 (x): don't\r\n\n  He said:\n\t{\"a\": [1.5]}/\n é ☃ \n"
+_SPELT: Final = {byte: 0x100 + byte for byte in range(33)} | {127: 0x121}
 _MOST_WORDS: Final = 32_768  # in a generation: two of them take 12 MB
 _MOST_NEW: Final = 24  # words of a text: the library takes as long for them as for all of it
 _LONGEST: Final = 64  # characters of a word that is kept
@@ -84,6 +86,7 @@ class KnownWords:
         self._at_seams = re.compile(f"({'|'.join(map(re.escape, self._seams)) or '(?!)'})")
         self._younger: dict[str, bytes] = dict(self._seams)
         self._older: dict[str, bytes] = {}
+        self._model = tokenizer.parts()[2]
         pattern = _pattern(tokenizer) if all(map(str.isascii, others)) and all(others) else None
         self._words = re.compile(pattern or "(?!)", re.ASCII)
         self.cuts = pattern is not None and all(
@@ -150,11 +153,12 @@ class KnownWords:
             known.update((word, self._older[word]) for word in new if word in self._older)
             new = [word for word in new if word not in known]
         some = new[:_MOST_NEW]
-        find = self._words.findall
-        if not all(find(word) == [word] for word in some if word.isascii()):
-            return False
-        for word, ids in zip(some, self._tokenizer.encode_batch(some), strict=True):
-            known[word] = _packed(ids)
+        for word in some:
+            if word.isascii():
+                tokens = self._model.tokenize(word.translate(_SPELT))
+                known[word] = _packed([token.id for token in tokens])
+            else:
+                known[word] = _packed(self._tokenizer.encode(word))
         return len(some) == len(new)
 
     def _shrink(self, new: Sequence[str]) -> None:

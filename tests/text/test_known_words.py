@@ -74,18 +74,26 @@ def test_a_text_of_known_words_is_not_encoded(monkeypatch):
     """Nor is one with a few new words, of which only these are."""
     tokenizer = byte_level()
     known, asked = KnownWords(tokenizer), []
-    encode = tokenizer.encode_batch
+    encode, model = tokenizer.encode_batch, known._model
+
+    class Model:
+        """Says what it is asked for."""
+
+        def tokenize(self, word):
+            """Return the tokens of a word."""
+            asked.append(word)
+            return model.tokenize(word)
+
+    known._model = Model()
     monkeypatch.setattr(
-        tokenizer,
-        "encode_batch",
-        lambda texts, **more: asked.append(texts) or encode(texts, **more),
+        tokenizer, "encode_batch", lambda texts, **how: asked.extend(texts) or encode(texts, **how)
     )
-    text = "<|user|>The river, the bridge — the garden.<|end|>"
+    text = "<|user|>The river, the bridge — the\tgarden.<|end|>"
     for _ in range(3):
         known.encode_batch([text])
-    assert asked == [["The", " river", ",", " the", " bridge —", " garden", "."]]
+    assert asked == ["The", "Ġriver", ",", "Ġthe", " bridge —", "ĉ", "garden", "."]
     known.encode_batch([text.replace("garden", "harbour")])
-    assert asked[1:] == [[" harbour"]]
+    assert asked[8:] == ["harbour"]
 
 
 def test_words_that_are_not_used_are_dropped():
