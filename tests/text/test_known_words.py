@@ -88,10 +88,10 @@ def test_a_text_of_known_words_is_not_encoded(monkeypatch):
     monkeypatch.setattr(
         tokenizer, "encode_batch", lambda texts, **how: asked.extend(texts) or encode(texts, **how)
     )
-    text = "<|user|>The river, the bridge — the\tgarden.<|end|>"
+    text = "<|user|>The river, the bridge — the\x0bgarden.<|end|>"
     for _ in range(3):
         known.encode_batch([text])
-    assert asked == ["The", "Ġriver", ",", "Ġthe", " bridge —", "ĉ", "garden", "."]
+    assert asked == ["The", "Ġriver", ",", "Ġthe", " bridge —", "ċ", "garden", "."]
     known.encode_batch([text.replace("garden", "harbour")])
     assert asked[8:] == ["harbour"]
 
