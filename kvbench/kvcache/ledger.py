@@ -213,14 +213,15 @@ class Ledger:
         found = index.match(hashes, anywhere=True) if index is not None else {}
         matched: dict[str, int] = {}
         for pod in pods:
-            counts = []
-            for stream in self.streams.get(pod, ()):
-                if stream.feed.trust.level != "exact" or stream.index not in (None, index):
+            streams, count = self.streams.get(pod, ()), 0
+            for stream in streams:
+                other = stream.index is not index and stream.index is not None
+                if other or stream.feed.trust.level != "exact":
                     break
-                counts.append(found.get(stream.name, 0))
+                count += found.get(stream.name, 0)
             else:
-                if counts:
-                    matched[pod] = sum(counts) // len(counts)
+                if streams:
+                    matched[pod] = count // len(streams)
         return matched
 
     def copies(self, pod: str, block_hash: BlockHash) -> int:
