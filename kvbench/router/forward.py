@@ -72,7 +72,7 @@ _ELSEWHERE: Final = frozenset({
     HTTPStatus.TOO_MANY_REQUESTS.value, HTTPStatus.SERVICE_UNAVAILABLE.value, _LOOP,
 })  # fmt: skip
 _NEVER: Final = math.inf
-_LONGEST_PREAMBLE: Final = 2**20  # bytes: it says twice what was asked
+_LONGEST_PREAMBLE: Final = 2**18  # bytes that are kept: it says twice what was asked
 _NO_TOKEN: Final = (b":", b'data: {"error"', b"event: error")  # a comment keeps a stream alive
 
 
