@@ -118,9 +118,9 @@ class ModelTokens:
 
     @property
     def words(self) -> KnownWords:
-        """The words that came before."""
+        """The words that came before; asked for first, it takes a few milliseconds."""
         if self._words is None:
-            self._words = KnownWords(self.tokenizer)
+            self._words = KnownWords(self.tokenizer, seams=self.store.seams)
         return self._words
 
     def around_text(self) -> tuple[list[int], list[int]]:

@@ -207,6 +207,7 @@ class PromptTokens:
                 continue
             lora = name if parent is not None else None
             model = ModelTokens(name, tokenizer, PrefixStore(tokenizer), lora)
+            assert model.words is not None  # made here, where it holds up nobody
             if _of_kind(tokenizer.path, base.get("root")) in _WITHOUT_TEMPLATE:
                 model.by_template = False
                 logger.info(

@@ -31,7 +31,7 @@ from tokenizers.models import BPE
 from kvbench.text.prefix_store import find_seams
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from kvbench.text.tokenizer import Tokenizer
 
@@ -72,15 +72,22 @@ class KnownWords:
     Args:
         tokenizer: Whose ids they are.
         most: Most words in a generation; those not used in the younger are dropped.
+        seams: Its seams, which take long to find; None: they are not known.
 
     Attributes:
         cuts: Whether the tokenizer is one whose words are known.
     """
 
-    def __init__(self, tokenizer: Tokenizer, most: int = _MOST_WORDS) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        most: int = _MOST_WORDS,
+        seams: Mapping[str, int] | None = None,
+    ) -> None:
         self._tokenizer = tokenizer
         self._most = most
-        self._seams = {text: _packed([id_]) for text, id_ in find_seams(tokenizer).items()}
+        found = find_seams(tokenizer) if seams is None else seams
+        self._seams = {text: _packed([id_]) for text, id_ in found.items()}
         others = [token.text for token in tokenizer.added_tokens() if token.text not in self._seams]
         self._others = re.compile("|".join(map(re.escape, others))) if others else None
         self._at_seams = re.compile(f"({'|'.join(map(re.escape, self._seams)) or '(?!)'})")

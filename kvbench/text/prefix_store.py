@@ -213,6 +213,11 @@ class PrefixStore:
         """How many tokens are kept."""
         return len(self._kept)
 
+    @property
+    def seams(self) -> Mapping[str, int]:
+        """The special tokens at which a text may be cut, with their ids, longest first."""
+        return self._seams
+
     def encode(self, text: str) -> Tokens:
         """Return the ids of a text, without special tokens of the tokenizer's own.
 
@@ -360,12 +365,14 @@ def find_seams(tokenizer: Tokenizer) -> dict[str, int]:
 
 def _covers(other: str, seam: str) -> bool:
     """Return whether `other` may take letters of `seam` where that begins."""
-    if other != seam and other.startswith(seam):
+    if not seam or (other != seam and other.startswith(seam)):
         return True
-    return any(
-        seam.startswith(other[start:]) or other.startswith(seam, start)
-        for start in range(1, len(other))
-    )
+    start = other.find(seam[0], 1)
+    while start > 0:
+        if seam.startswith(other[start:]) or other.startswith(seam, start):
+            return True
+        start = other.find(seam[0], start + 1)
+    return False
 
 
 def _strides(text: str, size: int) -> list[int]:
