@@ -32,12 +32,14 @@ newer than others only: pods whose caches are emptied together have none of it.
 
 That is what this request costs. A copy of its beginning serves later ones too. So a request that
 stays with the cheapest pod though others have fewer requests in flight pays *rent*: to each of
-them, what it would have saved there with a copy, which is beside + ½ prefill · (its uncached
-tokens) for each request fewer. It pays for the beginning that its conversation found cached at
-first, for where that is conversations begin. What was paid to a pod for a beginning makes that pod
-cheaper; when it makes up for what a copy costs, the request that comes then makes it
-(`kvbench.policies.rent`). So a pod that alone holds what everybody asks for is not kept busier than
-the others for long.
+them, what it would have saved there with a copy: beside, for each request fewer, and as much again,
+for as it waits for those beside it, those who come while it is there wait for it. Where no first
+token waits for others, nothing is saved. Fewer are counted from the least busy pod that has the
+beginning: one copy more is compared with those there are. It pays for the beginning that its
+conversation found cached at first, for where that is conversations begin. What was paid to a pod
+for a beginning makes that pod cheaper; when it makes up for what a copy costs, the request that
+comes then makes it (`kvbench.policies.rent`). So pods that alone hold what everybody asks for are
+not kept busier than the others for long.
 
 One figure weighs cache against load, in one unit, so nothing needs a threshold: a hot prefix spills
 to a second pod exactly when that is cheaper than staying with the first; a prompt that nobody knows
@@ -66,6 +68,7 @@ if TYPE_CHECKING:
     from kvbench.policies.pod_state import PodState
 
 
+_MUTUAL: Final = 2.0  # who waits for others beside it is waited for by others
 # Played in virtual time, half to twice these values do about as well.
 _SLOWED: Final = 0.5
 _ASKED_AGAIN: Final = 0.5
@@ -204,16 +207,19 @@ class PrefixCost:
             Where it goes: there, or where enough has been paid for a copy.
         """
         pods, matched, in_flight = table.pods, table.matched, table.in_flight
-        held, busy, turns = matched[home], in_flight[home], self._turnover.turns
-        begins, tokens = self._rents.beginning(prefix, held)
+        busy, turns = in_flight[home], self._turnover.turns
+        begins, tokens = self._rents.beginning(prefix, matched[home])
+        for at, requests in enumerate(in_flight):
+            if requests < busy and matched[at] >= tokens:
+                busy = requests  # one copy more is compared with those there are
         paid = self._rents.paid(begins, turns)
-        own = table.a_request + table.a_token * _SLOWED * (table.prompt_tokens - held)
         place, least = home, costs[home]
         rents = table.rents = [0.0] * len(pods)
         for at, pod in enumerate(pods):
-            if in_flight[at] < busy and matched[at] < tokens:
+            fewer = busy - in_flight[at]
+            if fewer > 0 and matched[at] < tokens:
                 rents[at] = paid.get(pod, 0.0)
-                paid[pod] = rents[at] + own * (busy - in_flight[at])
+                paid[pod] = rents[at] + _MUTUAL * table.a_request * fewer
                 if costs[at] - rents[at] < least:
                     place, least = at, costs[at] - rents[at]
         if place == home:

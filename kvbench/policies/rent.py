@@ -10,7 +10,7 @@ Rents are added up for each beginning, by the key of its last block, and for eac
 copy would have saved them. Not over all pods: of several that are even in the long run one is the
 less busy at every moment, and a copy on one of them saves only what is paid while that one is.
 They fade, for a copy does not stay for ever and takes the room of others: by a factor e for each
-thirty-second of a turn of the caches. So what pods are busier by chance, now this one and now that,
+sixteenth of a turn of the caches. So what pods are busier by chance, now this one and now that,
 does not add up. A beginning that was copied starts anew.
 
 Where a conversation began, its later turns go. So what they pay counts for the beginning that its
@@ -26,7 +26,7 @@ from typing import Final
 
 _MOST: Final = 4096  # beginnings that are remembered
 _CONVERSATIONS: Final = 16_384
-_FADE: Final = 32.0  # per turn: half as much does about as well, but copies sooner
+_FADE: Final = 16.0  # per turn: half as much does about as well, but copies sooner
 
 
 class Rents:

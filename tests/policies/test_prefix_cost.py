@@ -52,7 +52,7 @@ def test_a_hot_prefix_spills_exactly_when_that_is_cheaper(waiting, in_flight, ex
 
 
 def test_a_hot_prefix_gets_a_second_copy_when_staying_has_cost_as_much():
-    """Each of the 8 more beside it costs 1 ms + ½ · 0.1 ms · 10 uncached tokens more at home."""
+    """Each of the 8 more beside it costs it 1 ms at home, and others as much."""
     policy = warm("home", *LONG)
     pods = [PodState("home", 16), PodState("cold", 8)]
     stayed = []
@@ -60,13 +60,28 @@ def test_a_hot_prefix_gets_a_second_copy_when_staying_has_cost_as_much():
         stayed.append(decision)
 
     home, cold = stayed[0].candidates
-    assert len(stayed) == int((cold.cost - home.cost) / (8 * 0.0015)) + 1
+    assert len(stayed) == int((cold.cost - home.cost) / (8 * 0.002)) + 1
     assert decision.chosen == min(decision.candidates, key=lambda one: one.cost)
     paid = [one.terms["rent_s"] for one in decision.candidates]
-    assert paid == [0.0, pytest.approx(-8 * 0.0015 * len(stayed))]
+    assert paid == [0.0, pytest.approx(-8 * 0.002 * len(stayed))]
     assert decision.candidates[1].cost == pytest.approx(cold.cost + paid[1])
     assert all(one.terms["rent_s"] == 0.0 for one in stayed[0].candidates)
     assert policy.choose(request(*LONG), pods, 0.0).pod == "home", "the next is paid for again"
+
+
+@pytest.mark.parametrize(("second", "fewer"), [(16, 8), (11, 3), (8, 0)])
+def test_one_copy_more_is_compared_with_those_there_are(second, fewer):
+    """A request that stays though another pod has its beginning has a reason of its own for it."""
+    policy = warm("home", *LONG)
+    policy.choose(request(9), [PodState("second")], 0.0)
+    policy.placed(request(*LONG), "second", 0.0)
+    pods = [PodState("home", 16), PodState("second", second, 500_000), PodState("cold", 8)]
+
+    for _ in range(2):
+        decision = policy.choose(request(*LONG), pods, 0.0)
+
+    assert decision.pod == "home"
+    assert decision.candidates[2].terms["rent_s"] == pytest.approx(-fewer * 0.002)
 
 
 def test_a_pod_that_is_seldom_less_busy_is_seldom_paid_for_a_copy():
@@ -106,7 +121,7 @@ def test_later_turns_pay_for_what_their_conversation_began_with():
         policy.choose(request(*LONG, number), pods, 0.0)
 
     paid = policy.choose(request(*LONG), pods, 0.0).candidates[1].terms["rent_s"]
-    assert paid == pytest.approx(-10 * 8 * 0.0015, rel=0.1), "what fades meanwhile is little"
+    assert paid == pytest.approx(-10 * 8 * 0.002, rel=0.1), "what fades meanwhile is little"
 
 
 def test_each_beginning_is_paid_for_by_those_who_ask_for_it():

@@ -14,14 +14,14 @@ def test_nothing_was_paid_for_a_beginning_that_nobody_knows():
     assert Rents().paid(7, 0.0) == {}
 
 
-def test_what_was_paid_fades_by_e_with_each_thirty_second_of_a_turn_of_the_caches():
+def test_what_was_paid_fades_by_e_with_each_sixteenth_of_a_turn_of_the_caches():
     """A copy would not stay for ever."""
     rents = Rents()
     rents.pay(7, {"a": 2.0, "b": 1.0}, 10.0)
 
     assert rents.paid(7, 10.0) == {"a": 2.0, "b": 1.0}
-    assert rents.paid(7, 10.03125) == pytest.approx({"a": 2.0 / math.e, "b": 1.0 / math.e})
-    assert rents.paid(8, 10.03125) == {}
+    assert rents.paid(7, 10.0625) == pytest.approx({"a": 2.0 / math.e, "b": 1.0 / math.e})
+    assert rents.paid(8, 10.0625) == {}
 
 
 def test_who_has_bought_begins_anew():
