@@ -71,6 +71,7 @@ class Composed:
             "COMPOSE_FILE": f"docker-compose.yml:{self.override}",
             "COMPOSE_PROFILES": "sim",
             "KVBENCH_VERSION": "0.0.0-test",
+            "KVBENCH_COMPILED": "1",
             "CA_BUNDLE": bundle,
         }
 
