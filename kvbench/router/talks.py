@@ -39,7 +39,8 @@ _STRETCH: Final = 8192
 _MOST_STRETCHES: Final = 64  # of a body
 _MOST_KNOWN: Final = 1024  # starts in a generation: two of them take 40 MB
 _MOST_SEEN: Final = 16_384
-_TRIES: Final = 16  # places in a stretch where messages may end
+_MOST_TRIED: Final = 262_144  # bytes that are read in vain for a stretch, and the last time more
+_TRY: Final = 1024  # bytes that could be read while a place is looked for
 _SEED: Final = 0xFFFF_FFFF_FFFF_FFFF
 _OURS: Final = secrets.token_hex()
 _MESSAGE: Final = msgspec.json.encode({"role": "user", "content": _OURS})
@@ -219,15 +220,16 @@ def _start(kind: int, body: bytes, before: Start, total: int) -> Start:
     Of the `total` of the body there is one behind it: what goes on elsewhere is no message.
     """
     known = None if before is _NOTHING else before
-    end = len(body)
-    for _ in range(_TRIES):
+    end, tried = len(body), 0
+    while tried < _MOST_TRIED:
         at = body.rfind(b'{"', before.at + 1, end)
         comma = body.rfind(b",", before.at, max(at, 0))
         if comma < 0:
             break
-        talk = None
+        talk, tried = None, tried + _TRY
         if not body[comma + 1 : at].strip(b" \t\r\n"):
             new = body[before.at : comma] + b"]}"
+            tried += len(before.head) + len(new)
             talk = _read_on(kind, before, new) if before.at else _read(kind, new)
         if talk is not None and 0 < talk.length < total - before.count:
             head, spoken = before.head or _head(kind, new), _spoken(talk)
