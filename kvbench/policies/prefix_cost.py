@@ -34,12 +34,11 @@ That is what this request costs. A copy of its beginning serves later ones too. 
 stays with the cheapest pod though others have fewer requests in flight pays *rent*: to each of
 them, what it would have saved there with a copy: beside, for each request fewer, and as much again,
 for as it waits for those beside it, those who come while it is there wait for it. Where no first
-token waits for others, nothing is saved. Fewer are counted from the least busy pod that has the
-beginning: one copy more is compared with those there are. It pays for the beginning that its
-conversation found cached at first, for where that is conversations begin. What was paid to a pod
-for a beginning makes that pod cheaper; when it makes up for what a copy costs, the request that
-comes then makes it (`kvbench.policies.rent`). So pods that alone hold what everybody asks for are
-not kept busier than the others for long.
+token waits for others, nothing is saved. It pays for the beginning that its conversation found
+cached at first, for where that is conversations begin. What was paid to a pod for a beginning makes
+that pod cheaper; when it makes up for what a copy costs, the request that comes then makes it
+(`kvbench.policies.rent`). So pods that alone hold what everybody asks for are not kept busier than
+the others for long.
 
 One figure weighs cache against load, in one unit, so nothing needs a threshold: a hot prefix spills
 to a second pod exactly when that is cheaper than staying with the first; a prompt that nobody knows
@@ -209,9 +208,6 @@ class PrefixCost:
         pods, matched, in_flight = table.pods, table.matched, table.in_flight
         busy, turns = in_flight[home], self._turnover.turns
         begins, tokens = self._rents.beginning(prefix, matched[home])
-        for at, requests in enumerate(in_flight):
-            if requests < busy and matched[at] >= tokens:
-                busy = requests  # one copy more is compared with those there are
         paid = self._rents.paid(begins, turns)
         place, least = home, costs[home]
         rents = table.rents = [0.0] * len(pods)

@@ -69,19 +69,19 @@ def test_a_hot_prefix_gets_a_second_copy_when_staying_has_cost_as_much():
     assert policy.choose(request(*LONG), pods, 0.0).pod == "home", "the next is paid for again"
 
 
-@pytest.mark.parametrize(("second", "fewer"), [(16, 8), (11, 3), (8, 0)])
-def test_one_copy_more_is_compared_with_those_there_are(second, fewer):
-    """A request that stays though another pod has its beginning has a reason of its own for it."""
-    policy = warm("home", *LONG)
-    policy.choose(request(9), [PodState("second")], 0.0)
-    policy.placed(request(*LONG), "second", 0.0)
-    pods = [PodState("home", 16), PodState("second", second, 500_000), PodState("cold", 8)]
+def test_where_no_first_token_waits_for_others_no_copy_is_bought():
+    """What is paid is learned: here a request beside it costs a hundredth of a millisecond."""
+    rates = Rates()
+    rates.beside = 1e-5
+    policy = PrefixCost(rng(0), rates=rates)
+    policy.choose(request(*LONG), [PodState("home"), PodState("cold")], 0.0)
+    policy.placed(request(*LONG), "home", 0.0)
+    pods = [PodState("home", 16), PodState("cold", 8)]
 
-    for _ in range(2):
-        decision = policy.choose(request(*LONG), pods, 0.0)
+    chosen = [policy.choose(request(*LONG), pods, 0.0) for _ in range(1000)]
 
-    assert decision.pod == "home"
-    assert decision.candidates[2].terms["rent_s"] == pytest.approx(-fewer * 0.002)
+    assert {one.pod for one in chosen} == {"home"}
+    assert chosen[-1].candidates[1].terms["rent_s"] == pytest.approx(-999 * 8 * 2e-5)
 
 
 def test_a_pod_that_is_seldom_less_busy_is_seldom_paid_for_a_copy():
