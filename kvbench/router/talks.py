@@ -26,11 +26,11 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import msgspec
-from xxhash import xxh3_128_intdigest
 
 from kvbench.router.conversations import Chat, Messages
 from kvbench.router.inputs import Responses
 from kvbench.text.conversation import Spoken
+from kvbench.text.digest import SECRET, digest
 
 Talk: TypeAlias = Chat | Messages | Responses
 """The body of a conversation, in whichever API's form."""
@@ -41,7 +41,6 @@ _MOST_KNOWN: Final = 1024  # starts in a generation: two of them take 40 MB
 _MOST_SEEN: Final = 16_384
 _MOST_TRIED: Final = 262_144  # bytes that are read in vain for a stretch, and the last time more
 _TRY: Final = 1024  # bytes that could be read while a place is looked for
-_SEED: Final = 0xFFFF_FFFF_FFFF_FFFF
 _OURS: Final = secrets.token_hex()
 _MESSAGE: Final = msgspec.json.encode({"role": "user", "content": _OURS})
 _KINDS: Final[tuple[type[Talk], ...]] = (Chat, Messages, Responses)
@@ -137,9 +136,9 @@ class KnownTalks:
         """
         step, length, view = self._stretch, len(body), memoryview(body)
         younger, older = self._younger, self._older
-        start, mark, end = _NOTHING, kind, step
+        start, mark, end = _NOTHING, SECRET ^ kind, step
         while end <= length:
-            mark = xxh3_128_intdigest(view[end - step : end], mark & _SEED)
+            mark = digest(view[end - step : end], mark)
             known = younger.get(mark)
             if known is None:
                 known = older.get(mark)
@@ -171,7 +170,7 @@ class KnownTalks:
             end += step
             if end > len(body):
                 break
-            mark = xxh3_128_intdigest(view[end - step : end], mark & _SEED)
+            mark = digest(view[end - step : end], mark)
         if made and last.at:
             rest = _read_on(kind, last, body[last.at :])
             if rest is None or last.count + rest.length != total:
@@ -183,7 +182,7 @@ class KnownTalks:
         while end <= len(body):
             self._seen.add(mark)
             end += step
-            mark = xxh3_128_intdigest(view[end - step : end], mark & _SEED)
+            mark = digest(view[end - step : end], mark)
 
     def _keep(self, mark: int, start: Start) -> None:
         """Keep a start in the younger generation."""

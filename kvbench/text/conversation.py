@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
-from xxhash import xxh3_128_intdigest
 
 from kvbench.text.chat_template import Kept
+from kvbench.text.digest import digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -359,7 +359,7 @@ class KnownTools:
         """
         if not tools or tools == _NULL:
             return None
-        name = xxh3_128_intdigest(tools)
+        name = digest(tools)
         found = self._kept.get(name)
         if found is None:
             found = [tool.seen() for tool in self._read(tools)]

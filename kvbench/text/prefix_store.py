@@ -38,9 +38,8 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-import xxhash
-
 from kvbench.text.beginnings import Beginnings
+from kvbench.text.digest import SECRET, digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -65,7 +64,7 @@ class _End(NamedTuple):
     seam: str
 
 
-_START = _End(0, 0, "")
+_START = _End(SECRET, 0, "")
 _at = attrgetter("at")
 
 
@@ -318,12 +317,12 @@ class PrefixStore:
         for place in range(0, len(parts) - 1, 3):
             seam = parts[place + 1]
             piece = lead + parts[place] + seam
-            mark, at = _digest(piece, mark), at + len(piece)
+            mark, at = digest(piece.encode(), mark), at + len(piece)
             yield before, piece, _End(mark, at, seam)
             before, lead = seam, parts[place + 2]
         piece = lead + parts[-1]
         if piece:
-            yield before, piece, _End(_digest(piece, mark), at + len(piece), "")
+            yield before, piece, _End(digest(piece.encode(), mark), at + len(piece), "")
 
     def complete(self, lookup: Lookup, encoded: Sequence[Sequence[int]]) -> Tokens:
         """Return the ids of a text, given those of `lookup.todo`, and remember them."""
@@ -377,14 +376,8 @@ def _covers(other: str, seam: str) -> bool:
 
 def _strides(text: str, size: int) -> list[int]:
     """Return what names the beginnings of a text that have whole strides of so many characters."""
-    names, name = [], 0
+    names, name = [], SECRET
     for end in range(size, len(text) + 1, size):
-        name = _digest(text[end - size : end], name)
+        name = digest(text[end - size : end].encode(), name)
         names.append(name)
     return names
-
-
-def _digest(piece: str, below: int) -> int:
-    """Return the name of a beginning: the digest of its last piece after the name before that."""
-    name: int = xxhash.xxh3_128_intdigest(piece.encode(), seed=below & 0xFFFF_FFFF_FFFF_FFFF)
-    return name

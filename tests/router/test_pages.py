@@ -77,11 +77,11 @@ def test_what_is_no_clients_request_is_not_counted_as_refused():
 @pytest.mark.parametrize(
     ("said", "asked"),
     [
-        (b"caf\xc3\xa9", "caf%C3%A9"),
-        (b"caf\xc3\xa9", "caf%c3%a9/"),
-        (b"caf\xc3\xa9", "caf%C3%83%C2%A9"),
-        (b"caf\xe9", "caf%C3%A9"),
-        (b"caf\xe9", "caf%E9"),
+        (b"fa\xc3\xa7ade", "fa%C3%A7ade"),
+        (b"fa\xc3\xa7ade", "fa%c3%a7ade/"),
+        (b"fa\xc3\xa7ade", "fa%C3%83%C2%A7ade"),
+        (b"fa\xe7ade", "fa%C3%A7ade"),
+        (b"fa\xe7ade", "fa%E7ade"),
         (b"a/b c", "a/b%20c"),
         (b"a/b", "a%2Fb"),
         (b"a%20b", "a%20b"),
@@ -99,7 +99,7 @@ def test_a_decision_is_found_however_its_requests_id_is_written(said, asked):
                 house.url, "POST", CHAT, chat("hi"), f"x-request-id: {said.decode('latin-1')}"
             )
             client = await Client.to(house.url)
-            for target in (f"/decisions/{asked}", "/decisions/caf%FF"):
+            for target in (f"/decisions/{asked}", "/decisions/fa%FFade"):
                 reply = await client.ask("GET", target)
                 assert reply.status == (404 if "FF" in target else 200)
             client.close()
