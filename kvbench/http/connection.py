@@ -14,9 +14,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import logging
 import socket
 import struct
+import sys
+import termios
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
@@ -79,8 +82,8 @@ class Connection(asyncio.Protocol):
     __slots__ = (
         "_body", "_body_size", "_continue", "_deadline", "_dispatching", "_exchange", "_form",
         "_head", "_head_size", "_headers", "_held", "_in_head", "_key", "_known", "_latest",
-        "_limits", "_mid_request", "_missing", "_now", "_over", "_parser", "_paused_reading",
-        "_queue", "_server", "_slow", "_target", "_transport", "write",
+        "_left", "_limits", "_mid_request", "_missing", "_now", "_over", "_parser",
+        "_paused_reading", "_queue", "_server", "_slow", "_target", "_transport", "write",
     )  # fmt: skip
 
     def __init__(self, server: Server) -> None:
@@ -102,6 +105,7 @@ class Connection(asyncio.Protocol):
         self._headers: list[Header] = []
         self._head: Head
         self._body: list[bytes] = []
+        self._left = -1  # bytes that the client had yet to take when that was last looked at
         self._held = 0  # bytes that the server counts of this client's bodies
         self._known: Head | None = None  # the known head whose body is being counted off
         self._missing = 0  # bytes of that body that have not come
@@ -346,6 +350,15 @@ class Connection(asyncio.Protocol):
                 )
         self._transport.abort()
 
+    def moves(self) -> bool:
+        """Return whether what the client has yet to take has changed since this was last asked."""
+        before, self._left = self._left, self._transport.get_write_buffer_size()
+        with contextlib.suppress(OSError, ValueError):  # it counts what lies in the kernel, too
+            sock = self._transport.get_extra_info("socket")
+            queued = fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4))
+            self._left += int.from_bytes(queued, sys.byteorder)
+        return self._left != before
+
     def weigh(self) -> bool:
         """Count anew what is held; return whether the server may hold so much."""
         server = self._server
@@ -371,7 +384,13 @@ class Connection(asyncio.Protocol):
         """Close or refuse where the client has taken too long."""
         if self._exchange is not None or now < self._deadline:
             return
-        if self._over or not self._mid_request:
+        if self._transport.get_write_buffer_size():  # it has not taken its answer yet
+            if self.moves():
+                self._deadline = now + self._limits.idle_timeout
+            else:
+                logger.warning("cut %s: it does not read its answer", self.peer)
+                self.cut(reset=True)
+        elif self._over or not self._mid_request:
             self._transport.abort()
         else:
             self._refuse(408, "Request timeout.")

@@ -44,6 +44,10 @@ class Wire(Protocol):
         """Drop the connection at once; nothing that is still buffered is sent."""
         ...
 
+    def moves(self) -> bool:
+        """Return whether the client has taken any since this was last asked, or has more to."""
+        ...
+
     def weigh(self) -> bool:
         """Count anew what is held of bodies; return whether the server may hold so much."""
         ...
@@ -214,6 +218,10 @@ class Exchange:
         For who calls it no more once the exchange is closed, and stops where it is told to pause.
         """
         return self._wire.write
+
+    def moves(self) -> bool:
+        """Return whether a client that reads slowly has taken any since this was last asked."""
+        return self._wire.moves()
 
     def raw_end(self, *, keep_alive: bool) -> None:
         """End an answer that was sent raw; the caller knows whether its framing allows another."""

@@ -355,9 +355,10 @@ class Forwarding:
     def overdue(self, now: float) -> bool:
         """Return whether it has taken too long; to be asked now and then."""
         upstream = self._upstream
-        if upstream is not None and upstream.moved:
-            upstream.moved = False
+        if (upstream is not None and upstream.moved) or (self._slow and self._exchange.moves()):
             self.deadline = now + self._fleet.limits.idle_s
+        if upstream is not None:
+            upstream.moved = False
         return self.deadline < now
 
     def _answers(self, pieces: tuple[bytes, ...]) -> bool:

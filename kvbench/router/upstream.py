@@ -56,8 +56,8 @@ _MOST_ALONE: Final = 2048
 
 
 def _frames() -> tuple[bytes, ...]:
-    """Return what a chunk begins with that is of so many bytes in all; there are gaps."""
-    frames = [b"no chunk"] * _MOST_ALONE
+    """Return what a chunk begins with that is of so many bytes in all; of some, none can be."""
+    frames = [bytes(_MOST_ALONE)] * _MOST_ALONE
     for size in range(1, _MOST_ALONE - 8):
         frame = b"%x\r\n" % size
         frames[len(frame) + size + 2] = frame

@@ -38,6 +38,10 @@ class FakeSocket:
     def setsockopt(self, *_: object) -> None:
         """Take one."""
 
+    def fileno(self) -> int:
+        """Return that it is none of the kernel's."""
+        return -1
+
 
 class FakeTransport(asyncio.Transport):
     """Remembers what was written; a client that reads nothing leaves it in the buffer."""
@@ -46,7 +50,7 @@ class FakeTransport(asyncio.Transport):
         super().__init__({"socket": FakeSocket(), "peername": ("test", 1)})
         self.written = b""
         self.buffered = 0
-        self.closed = False
+        self.closed = self.aborted = False
         self.reading = True
 
     def write(self, data: bytes) -> None:
@@ -66,7 +70,9 @@ class FakeTransport(asyncio.Transport):
         """Close."""
         self.closed = True
 
-    abort = close
+    def abort(self) -> None:
+        """Close at once."""
+        self.closed = self.aborted = True
 
     def can_write_eof(self) -> bool:
         """Return that it can."""
@@ -417,6 +423,26 @@ async def test_a_client_that_does_not_read_is_cut():
     connection.pause_writing()
     exchange.write(b"more")
     assert transport.closed
+
+
+@pytest.mark.parametrize("headers", [[], ["connection: close"]])
+@scene
+async def test_an_answer_is_sent_to_its_end_while_its_client_takes_some(headers):
+    """However long that takes; one that takes none is cut, so that it knows."""
+    connection = Connection(Server(lambda exchange: exchange.respond(200, b"x"), LIMITS, "test"))
+    transport = FakeTransport()
+    connection.connection_made(transport)
+    transport.buffered = 5000
+    connection.data_received(post(b"", *headers))
+    now = connection._now()
+    for round_ in range(1, 4):
+        connection.sweep(now + round_ * 1.5 * LIMITS.idle_timeout)
+        assert not transport.aborted
+        transport.buffered -= 1000
+    connection.sweep(now + 6 * LIMITS.idle_timeout)
+    assert not transport.aborted
+    connection.sweep(now + 7.5 * LIMITS.idle_timeout)
+    assert transport.aborted
 
 
 @scene

@@ -6,9 +6,10 @@ import asyncio
 import errno
 import hashlib
 import os
+import socket
 
 import pytest
-from router.fakes import CHAT, Client, FakePod, House, ask, by_turns, chat, chunk, fine, run
+from router.fakes import CHAT, Client, FakePod, House, ask, by_turns, chat, chunk, fine, run, until
 
 from kvbench.clock import VirtualClock
 from kvbench.router.forward import Limits
@@ -317,6 +318,42 @@ def test_a_client_that_asks_and_does_not_read_gives_its_place_back_in_time():
                 "kvbench_router_requests_total", pod=pod.name, status="gone"
             ) == 1  # fmt: skip
             client.vanish()
+
+    run(case)
+
+
+def test_a_client_that_reads_slowly_is_not_cut():
+    """As long as it takes some; however little of it the router sees."""
+
+    async def case():
+        clock, loop = VirtualClock(), asyncio.get_running_loop()
+
+        async def pour(call):
+            await call.begin_stream()
+            while not call.writer.is_closing():
+                await call.send(chunk(b"data: %b\n\n" % bytes(2**16)))
+
+        async with House(pour, clock=clock) as house:
+            fleet = house.router.fleet
+            host, port = house.url.removeprefix("http://").split(":")
+            client = socket.create_connection((host, int(port)))
+            client.settimeout(0)
+            body = chat("hi", stream=True)
+            head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
+            await loop.sock_sendall(client, head.encode() + body)
+            await until(lambda: any(one._slow for one in fleet.under_way))
+            [one] = fleet.under_way
+            for moment in range(200, 2000, 200):
+                for _ in range(4):
+                    await loop.sock_recv(client, 2**16)
+                clock.advance_to(moment)
+                await until(lambda: fleet.sweep() or one.deadline == clock.now() + 300)
+            for moment in (2000, 2301, 2602):
+                clock.advance_to(moment)
+                fleet.sweep()
+
+            assert not fleet.under_way
+            client.close()
 
     run(case)
 
@@ -909,12 +946,6 @@ def test_thousands_of_clients_that_vanish_leave_nothing_behind():
             assert house.in_flight() == [(0, 0), (0, 0)]
 
     run(case)
-
-
-async def until(condition) -> None:
-    """Let the loop turn until something is so."""
-    while not condition():  # noqa: ASYNC110 - what is waited for has no event
-        await asyncio.sleep(0)
 
 
 # Learning.

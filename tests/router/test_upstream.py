@@ -146,6 +146,14 @@ def test_what_looks_like_a_chunk_inside_of_one_does_not_pass_by():
     assert (heard.end, heard.body, heard.passed) == ("complete", b"x" + inner, [b"2\r\na\n\r\n"])
 
 
+@pytest.mark.parametrize("bad", [b"no chunk----------\n\r\n", bytes(18) + b"\n\r\n"])
+def test_no_chunk_is_of_21_bytes_in_all(bad):
+    """Fifteen bytes take one digit, sixteen take two: none passes by."""
+    heard = pass_by(HEAD, b"2\r\na\n\r\n", bad)
+
+    assert (heard.end, heard.passed) == ("protocol", [b"2\r\na\n\r\n"])
+
+
 LINES = st.builds(
     lambda size, end: b"x" * size + end,
     st.integers(1, 2500),
