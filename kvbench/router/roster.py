@@ -74,10 +74,15 @@ class Roster:
     def add(self, pod: str) -> str:
         """Add a pod by hand; return its name.
 
+        One that is there stays as it is, unless it is said to have other events.
+
         Raises:
             InputError: It is no pod.
         """
         member = parse_member(pod)
+        there = self.wanted().get(member.name)
+        if there is not None and there.address == member.address and member.events is None:
+            member = there
         self._named[PEOPLE][member.name] = member
         self._removed.discard(member.name)
         return member.name

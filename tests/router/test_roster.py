@@ -72,6 +72,23 @@ def test_a_pod_may_be_added_by_hand_and_removed_again():
             roster.remove(name)
 
 
+def test_a_pod_that_is_added_again_keeps_its_events_unless_it_has_others():
+    """So whoever adds pods again and again changes nothing."""
+    roster = Roster()
+    roster.name("flags", ["http://a:1,events=tcp://a:5557"])
+    before = roster.wanted()["a:1"]
+
+    roster.add("http://a:1")
+    assert roster.wanted()["a:1"] == before
+    roster.add("http://a:1,events=tcp://a:5558")
+    other = roster.wanted()["a:1"]
+    assert other != before
+    roster.add("http://a:1")
+    assert roster.wanted()["a:1"] == other
+    roster.add("https://a:1")
+    assert roster.wanted()["a:1"].events is None
+
+
 def test_of_two_urls_with_one_name_the_first_counts():
     """Host and port are what a pod is called."""
     roster = Roster()
