@@ -27,7 +27,7 @@ def baseline(
 ) -> None:
     """Make a baseline of several runs: their values, their noise, their fingerprint.
 
-    [bold]Examples[/bold]
+    For example:
 
       kvbench baseline runs/*-chat-prefix -o baseline.json --gates gates.yaml
 

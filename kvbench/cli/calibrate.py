@@ -38,7 +38,7 @@ def calibrate(
 ) -> None:
     """Fit the time model to a real pod, and say how well it predicts what it has not seen.
 
-    [bold]Examples[/bold]
+    For example:
 
       kvbench calibrate http://127.0.0.1:8000 --out my-gpu.yaml --plot my-gpu.svg
 
@@ -46,7 +46,7 @@ def calibrate(
 
     The pod must be idle, and be started with --enable-prompt-tokens-details.
 
-    [bold]Exit codes[/bold]   0 measured · 2 your input · 3 the pod failed · 4 too noisy to trust
+    Exit codes: 0 measured · 2 your input · 3 the pod failed · 4 too noisy to trust
     """
     import asyncio
     import secrets

@@ -52,7 +52,7 @@ def compare(
 ) -> None:
     """Measure two arms in turns, and say by how much they differ, with intervals.
 
-    [bold]Examples[/bold]
+    For example:
 
       kvbench compare round_robin prefix_cost --workload workloads/chat.yaml --virtual
 
@@ -60,7 +60,7 @@ def compare(
 
       kvbench compare runs/a runs/b -g "ttft p95 no worse than baseline + 5%"
 
-    [bold]Exit codes[/bold]   0 done, or the gates passed · 4 cannot tell, or not valid · 5 failed
+    Exit codes: 0 done, or the gates passed · 4 cannot tell, or not valid · 5 failed
     """
     from rich.console import Console
 

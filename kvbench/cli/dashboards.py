@@ -28,7 +28,7 @@ def dashboards(
 
     Exit code 3 if a query is refused, gives what is no number, or gives nothing where it should.
 
-    [bold]Examples[/bold]
+    For example:
 
       kvbench dashboards --prometheus http://127.0.0.1:9090
 

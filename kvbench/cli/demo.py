@@ -26,7 +26,7 @@ def demo(
 
     Starts everything itself on free loopback ports and stops it again.
 
-    [bold]Examples[/bold]
+    For example:
 
       kvbench demo
 

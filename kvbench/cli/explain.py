@@ -20,7 +20,7 @@ def explain(
 ) -> None:
     """Show what the router decided on a run's turns, and what each other pod would have cost.
 
-    [bold]Examples[/bold]
+    For example:
 
       kvbench explain runs/20261129-204301-chat
 

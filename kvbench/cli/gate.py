@@ -48,7 +48,7 @@ def gate(
 ) -> None:
     """Say whether runs meet their objectives: passed, failed, cannot tell, or not valid.
 
-    [bold]Examples[/bold]
+    For example:
 
       kvbench gate runs/20261129-204301-chat --gates gates.yaml
 
@@ -58,7 +58,7 @@ def gate(
 
     In GitHub Actions it annotates the lines of the gates, and adds to the step's summary.
 
-    [bold]Exit codes[/bold]   0 passed · 2 your input · 4 cannot tell, or not valid · 5 failed
+    Exit codes: 0 passed · 2 your input · 4 cannot tell, or not valid · 5 failed
     """
     from rich.console import Console
 

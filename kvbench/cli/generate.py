@@ -27,7 +27,7 @@ def generate(
 ) -> None:
     """Write Grafana dashboards, Prometheus rules and docs/metrics.md.
 
-    [bold]Examples[/bold]
+    For example:
 
       kvbench generate --check
 

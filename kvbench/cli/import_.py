@@ -65,7 +65,7 @@ def import_(
     Formats: mooncake, bailian, weka, tracelab, tracelab-rounds, sharegpt, messages (OpenAI's),
     aiperf, aiperf-dag, azure, burstgpt; inference-perf and production-stack become workloads.
 
-    [bold]Examples[/bold]
+    For example:
 
       kvbench import conversation_trace.jsonl -o chats.jsonl
 
@@ -73,7 +73,7 @@ def import_(
 
       kvbench run --trace chats.jsonl --target http://127.0.0.1:8000
 
-    [bold]Exit codes[/bold]   0 written · 2 your input
+    Exit codes: 0 written · 2 your input
     """
     from kvbench.errors import InputError
     from kvbench.workload.plan_file import write_plan

@@ -42,13 +42,13 @@ def ladder(
 ) -> None:
     """Measure arms at rising rates, and find the highest that meets an objective.
 
-    [bold]Examples[/bold]
+    For example:
 
       kvbench ladder workloads/chat.yaml --arm round_robin --arm prefix_cost --virtual
 
       kvbench ladder workloads/chat.yaml --arm http://127.0.0.1:8000 --rates 1,2,3 --seeds 1
 
-    [bold]Exit codes[/bold]   0 done · 2 your input · 3 the target failed · 4 a run is not valid
+    Exit codes: 0 done · 2 your input · 3 the target failed · 4 a run is not valid
     """
     from rich.console import Console
 

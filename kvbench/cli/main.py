@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import signal
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
+from typer.core import TyperCommand
 
 from kvbench import __version__
 from kvbench.cli.baseline import baseline
@@ -76,8 +77,17 @@ VERBS = (
     ("router", router, _PARTS),
     ("exporter", exporter, _PARTS),
 )
+
+
+class _Verb(TyperCommand):
+    """A verb whose help lists its options: a table of them cuts long names short."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **{**settings, "rich_markup_mode": None})
+
+
 for _name, _verb, _panel in VERBS:
-    app.command(_name, rich_help_panel=_panel)(_verb)
+    app.command(_name, cls=_Verb, rich_help_panel=_panel)(_verb)
 
 
 @app.callback()

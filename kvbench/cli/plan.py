@@ -52,7 +52,7 @@ def plan(
 ) -> None:
     """Show what will be sent, and what an endless cache would hit of it; send nothing.
 
-    [bold]Examples[/bold]
+    For example:
 
       kvbench plan workloads/chat.yaml
 
@@ -60,7 +60,7 @@ def plan(
 
       kvbench plan --trace conversation_trace.jsonl --limit 300 --block-size 512
 
-    [bold]Exit codes[/bold]   0 shown · 2 your input · 3 the target did not answer
+    Exit codes: 0 shown · 2 your input · 3 the target did not answer
     """
     from rich.console import Console
 

@@ -24,7 +24,7 @@ def report(
 ) -> None:
     """Write a report of one run, or of several side by side, as one self-contained HTML file.
 
-    [bold]Examples[/bold]
+    For example:
 
       kvbench report runs/20261129-204301-chat-prefix
 

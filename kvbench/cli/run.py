@@ -89,13 +89,13 @@ def run(
 ) -> None:
     """Send a workload or a trace to a target; write rows, a report, and a table.
 
-    [bold]Examples[/bold]
+    For example:
 
       kvbench run workloads/chat.yaml --target http://127.0.0.1:8000
 
       kvbench run --trace conversation_trace.jsonl --limit 300 --speed 5 --target URL
 
-    [bold]Exit codes[/bold]   0 measured · 2 your input · 3 the target failed · 4 not valid ·
+    Exit codes: 0 measured · 2 your input · 3 the target failed · 4 not valid ·
     5 a gate failed · 130 interrupted, rows kept
     """
     from rich.console import Console

@@ -78,7 +78,7 @@ def simulate(
 ) -> None:
     """Play a workload, a trace or a request log in virtual time, and say what it would get.
 
-    [bold]Examples[/bold]
+    For example:
 
       kvbench simulate workloads/chat.yaml --pods 4 --policy round_robin
 

@@ -58,7 +58,7 @@ def size(
 ) -> None:
     """Say what a model's KV cache costs: bytes per token, tokens per GPU, sequences per pod.
 
-    [bold]Examples[/bold]
+    For example:
 
       kvbench size llama-2-7b --tokens 2048
 

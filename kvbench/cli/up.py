@@ -82,7 +82,7 @@ def up(
 ) -> None:
     """Start pods and a router in front of them; Ctrl-C ends them all.
 
-    [bold]Examples[/bold]
+    For example:
 
       kvbench up
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from typer.main import get_command
+from typer.testing import CliRunner
 
 from kvbench.cli.main import app
 
@@ -25,6 +26,15 @@ def test_every_option_of_every_verb_is_explained(verb):
     """An option without a word about it is a riddle."""
     unexplained = [p.name for p in VERBS[verb].params if not getattr(p, "help", None)]
     assert [name for name in unexplained if name != "help"] == []
+
+
+@pytest.mark.parametrize("verb", sorted(VERBS))
+def test_every_option_can_be_read_on_a_narrow_terminal(verb, monkeypatch):
+    """A name that is cut short cannot be typed."""
+    monkeypatch.setenv("COLUMNS", "80")
+    told = re.findall(r"[^\s,]+", CliRunner().invoke(app, [verb, "--help"]).output)
+
+    assert {name for p in VERBS[verb].params for name in p.opts if name[:2] == "--"} <= set(told)
 
 
 def test_the_readme_lists_the_verbs_that_there_are():
