@@ -64,11 +64,12 @@ class Heard:
         self.end = failure
 
 
-def hear(*pieces: bytes) -> Heard:
+def hear(*pieces: bytes, listen=lambda _upstream: Heard()) -> Heard:
     """Return what a caller is told of an answer that comes in these pieces."""
 
     async def case() -> Heard:
-        upstream, heard = Upstream(Pool(parse_address("http://127.0.0.1:1"))), Heard()
+        upstream = Upstream(Pool(parse_address("http://127.0.0.1:1")))
+        heard = listen(upstream)
         upstream.connection_made(FakeTransport())
         upstream.ask(heard, "POST", b"", b"")
         for piece in pieces:
@@ -123,25 +124,10 @@ class Passing(Heard):
         self.raw += raw
 
 
-def pass_by(*pieces: bytes) -> Passing:
-    """Return what such a caller is told of an answer that comes in these pieces."""
-
-    async def case() -> Passing:
-        upstream = Upstream(Pool(parse_address("http://127.0.0.1:1")))
-        heard = Passing(upstream)
-        upstream.connection_made(FakeTransport())
-        upstream.ask(heard, "POST", b"", b"")
-        for piece in pieces:
-            upstream.data_received(piece)
-        return heard
-
-    return asyncio.run(case())
-
-
 def test_what_looks_like_a_chunk_inside_of_one_does_not_pass_by():
     """It is a part of what is being counted off."""
     inner = b"3\r\nab\n\r\n"
-    heard = pass_by(HEAD, b"2\r\na\n\r\n", b"9\r\nx", inner, b"\r\n0\r\n\r\n")
+    heard = hear(HEAD, b"2\r\na\n\r\n", b"9\r\nx", inner, b"\r\n0\r\n\r\n", listen=Passing)
 
     assert (heard.end, heard.body, heard.passed) == ("complete", b"x" + inner, [b"2\r\na\n\r\n"])
 
@@ -149,7 +135,7 @@ def test_what_looks_like_a_chunk_inside_of_one_does_not_pass_by():
 @pytest.mark.parametrize("bad", [b"no chunk----------\n\r\n", bytes(18) + b"\n\r\n"])
 def test_no_chunk_is_of_21_bytes_in_all(bad):
     """Fifteen bytes take one digit, sixteen take two: none passes by."""
-    heard = pass_by(HEAD, b"2\r\na\n\r\n", bad)
+    heard = hear(HEAD, b"2\r\na\n\r\n", bad, listen=Passing)
 
     assert (heard.end, heard.passed) == ("protocol", [b"2\r\na\n\r\n"])
 
@@ -171,7 +157,7 @@ def test_nothing_passes_by_the_caller_but_whole_chunks_of_whole_lines(parts, cut
         {0, *(ends if fine else ()), *[c for c in cuts if c < len(answer)], len(answer)}
     )
 
-    heard = pass_by(*[answer[a:b] for a, b in pairwise(places)])
+    heard = hear(*[answer[a:b] for a, b in pairwise(places)], listen=Passing)
 
     assert heard.end == "complete"
     assert heard.raw == answer.removeprefix(HEAD)
