@@ -44,10 +44,7 @@ async def healthy(fleet):
 
 
 async def restarted(fleet):
-    """One pod begins anew; its documents come round more slowly than the present is long.
-
-    The other pod takes them over, so once it is young no more it will be called starved: later.
-    """
+    """One pod begins anew, and goes on being asked about its documents."""
     traffic = asyncio.ensure_future(fleet.repeat(60))
     await asyncio.sleep(YOUNG_S + 20)
     await ask(fleet.pods[0], "/restart", {})
@@ -105,7 +102,7 @@ async def raving(fleet):
 
 FLEETS = {
     "healthy": (healthy, {}),
-    "restarted": (restarted, {"blocks": 6000}),
+    "restarted": (restarted, {"blocks": 6000, "policy": "round_robin"}),
     "thrashing": (thrashing, {"blocks": 400}),
     "scattered": (scattered, {"blocks": 20000, "policy": "round_robin"}),
     "mutated": (mutated, {"blocks": 20000}),
